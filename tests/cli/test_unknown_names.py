@@ -65,3 +65,10 @@ def test_jobs_of_a_partition_that_was_removed_are_shown(run: Run, empty: Scripte
     empty.on(wire.QueryHistory, jobs(a_job(partition="old")))
 
     assert run("gqacct", "-n", "--partition=old", "-P", "-o", "jobid,partition") == (0, "7|old\n", "")
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_user_may_be_named_by_uid(run: Run, controller: ScriptedController) -> None:
+    run("gqstat", "--user=0,ada")
+
+    assert controller.all(wire.ListJobs)[0].filter.users == ("root", "ada")

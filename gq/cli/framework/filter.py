@@ -42,7 +42,7 @@ NO_JOBS = NamedJobs((), {})
 
 def job_filter(arguments: Arguments, jobs: NamedJobs = NO_JOBS) -> JobFilter:
     """The filter that these options make; without states all states are meant."""
-    users = arguments.words("user") + ((own_name(),) if arguments.has("me") else ())
+    users = tuple(map(_user_name, arguments.words("user"))) + ((own_name(),) if arguments.has("me") else ())
     return JobFilter(
         job_ids=jobs.job_ids,
         tasks=jobs.tasks,
@@ -54,6 +54,16 @@ def job_filter(arguments: Arguments, jobs: NamedJobs = NO_JOBS) -> JobFilter:
         states=states(arguments),
         nodes=arguments.gather("nodelist", expand),
     )
+
+
+def _user_name(word: str) -> str:
+    """The name of a user given by name or, as squeue takes it, by uid; a uid that this host does not know stays."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(word)).pw_name if word.isascii() and word.isdigit() else word
+    except (KeyError, OverflowError):
+        return word
 
 
 def own_name() -> str:
