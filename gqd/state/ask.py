@@ -1,4 +1,4 @@
-"""A favour that was asked of the holder of a job.  It is remembered as long as the job is.  Pure."""
+"""A request that a user made of a job's owner (``gqctl ask``), stored with the job.  Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from gq.model.ask import AskAnswer
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request of one user to the owner of a job, and the owner's answer."""
+
     by: str
     uid: int
     at: float

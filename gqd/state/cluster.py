@@ -30,86 +30,88 @@ from gqd.state.runtime_history import RuntimeHistory
 
 @dataclass(slots=True)
 class Cluster:
+    """All durable records, and the indices over them."""
+
     jobs: dict[JobId, Job] = field(default_factory=dict)
     attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=dict)
-    """By public half (Z85)."""
+    """Enrolled keys by public half (Z85)."""
     void_key_files: dict[str, None] = field(default_factory=dict)
-    """Nodes that were removed, and whose file in ``keys/nodes`` is not known to be deleted yet."""
+    """Removed nodes whose file in ``keys/nodes`` may not be deleted yet."""
     answers: dict[bytes, Answer] = field(default_factory=dict)
-    """By request id."""
+    """Stored replies by request id."""
     accounts: dict[str, AccountInfo] = field(default_factory=dict)
-    """Those that were added; the root and the default account are there without."""
+    """Accounts that were added; the root and the default account exist without a record."""
     members: dict[tuple[str, str], Member] = field(default_factory=dict)
-    """By (user, account).  Whoever has submitted a job is in the account that it went to."""
+    """Members by (user, account); every user who submitted a job is a member of the job's account."""
     qos: dict[str, QosInfo] = field(default_factory=dict)
-    """Those that were added or changed."""
+    """QOS that were added or changed."""
     limits: dict[LimitKey, LimitInfo] = field(default_factory=dict)
     budgets: dict[BudgetKey, Budget] = field(default_factory=dict)
-    """Of the limits that are budgets, from when they were set."""
+    """Usage of the limits that are budgets, since each limit was set."""
     reservations: dict[str, Reservation] = field(default_factory=dict)
-    """By name."""
+    """Reservations by name."""
     next_reservation_id: int = 1
     claims: dict[JobId, Claim] = field(default_factory=dict)
-    """By the job that others give way to."""
+    """Claims by the pending job whose victims are being preempted."""
     parked: dict[AttemptId, Parked] = field(default_factory=dict)
-    """Attempts that stand still for others, and lend what they hold."""
+    """Parked attempts, which are suspended for a preemptor and lend their resources."""
     owed_orders: OwedOrders = field(default_factory=dict)
     crontabs: dict[str, Crontab] = field(default_factory=dict)
-    """By user."""
+    """Crontabs by user."""
     outbox: Outbox = field(default_factory=Outbox)
-    """What owners are to be told."""
+    """Notices to owners that are not delivered yet."""
     lengths: RuntimeHistory = field(default_factory=dict)
-    """How long jobs ran."""
+    """Run times of ended jobs."""
     half_life_s: float | None = None
-    """Of `Member.usage`; None: nothing decays."""
+    """Half-life of `Member.usage` in seconds; None: usage does not decay."""
     half_lives: HalfLives = ()
-    """Those before it: what is reported late began to decay as they say."""
+    """Earlier half-lives, by which usage that is reported late decays."""
     next_job_id: int = 1
-    """Never goes back, whatever is forgotten."""
+    """Next job id; never decreases, even when jobs are forgotten."""
     queue: PendingQueue = field(default_factory=PendingQueue, compare=False)
-    """Index: pending jobs of which something waits."""
+    """Index: waiting jobs, and arrays' records with waiting tasks."""
     ordered_nodes: tuple[Node, ...] | None = field(default=None, compare=False, repr=False)
-    """Index: in natural order, as it was last put; None: some have come or gone since."""
+    """Index: nodes in natural order; None: nodes have been added or removed since it was made."""
     holding: dict[AttemptId, Attempt] = field(default_factory=dict, compare=False, repr=False)
     """Index: attempts that still have parts."""
     elastic: dict[AttemptId, Attempt] = field(default_factory=dict, compare=False, repr=False)
-    """Index: those of them whose GPUs may become more and fewer."""
+    """Index: elastic attempts that still have parts."""
     stamp: int = field(default=0, compare=False)
-    """The last of `Node.free_since`."""
+    """Highest `Node.free_since`."""
     timed: dict[JobId, None] = field(default_factory=dict, compare=False)
-    """Index: pending jobs that time alone may let start (they begin later, or leave nodes out for a while)."""
+    """Index: pending jobs that may start merely because time passes (a begin time, or nodes to avoid for a while)."""
     ended: dict[JobId, None] = field(default_factory=dict, compare=False)
-    """Index: jobs that have ended, about in the order in which they did."""
+    """Index: ended jobs, roughly in the order of their ends."""
     arrays: dict[JobId, None] = field(default_factory=dict, compare=False)
-    """Index: records of arrays that have not ended."""
+    """Index: arrays' records that have not ended."""
     active_by_user: dict[str, int] = field(default_factory=dict, compare=False)
-    """Index: jobs that have not ended."""
+    """Index: number of jobs that have not ended, by user."""
     login_nodes: dict[str, str] = field(default_factory=dict, compare=False)
-    """Index: nodes that joined as login nodes, and their keys."""
+    """Index: login nodes → their keys."""
     join_keys: dict[str, None] = field(default_factory=dict, compare=False)
-    """Index: keys that expire."""
+    """Index: join keys, which expire."""
     associations: Associations = field(default_factory=Associations, compare=False)
-    """Index: accounts, members and limits by whom they are looked up for."""
+    """Index: accounts, members and limits by user, account and holder."""
     tallies: Tallies = field(default_factory=Tallies, compare=False)
     """Index: what users, accounts and QOS have in the queue and hold."""
     deadlines: dict[JobId, float] = field(default_factory=dict, compare=False)
-    """Index: jobs that wait and have a deadline: the last moment at which they may start."""
+    """Index: waiting job → the last instant at which it may start before its deadline."""
     dependants: Dependants = field(default_factory=Dependants, compare=False)
-    """Index: jobs that wait for others."""
+    """Index: jobs that depend on other jobs."""
     changes: Changes = field(default_factory=Changes, compare=False)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempt_of(self, job: Job) -> Attempt | None:
-        """The job's latest attempt, if it is still known."""
+        """Return the job's latest attempt; None: there is none in memory."""
         return self.attempts.get(job.attempt_id) if job.attempt else None
 
     # ── indices, kept by apply ────────────────────────────────────────────────────────────────────────────────
 
     def hold(self, attempt: Attempt, grant: Grant) -> None:
-        """Of a new attempt: the node has this part of it from now on."""
+        """Add a new attempt's part: from now on the node holds the grant."""
         node = self.nodes[grant.node]
         node.hold(attempt.attempt_id, grant)
         self.holding[attempt.attempt_id] = attempt
@@ -118,7 +120,7 @@ class Cluster:
         self._stamp(node, grant)
 
     def change_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """It holds this in place of what it held on its one node."""
+        """Replace the grant of an attempt on one node."""
         node = self.nodes[grant.node]
         node.release(attempt.attempt_id)
         attempt.grants = (grant,)
@@ -128,7 +130,7 @@ class Cluster:
         self._stamp(node, grant)
 
     def release(self, attempt: Attempt, name: str) -> None:
-        """The part is gone."""
+        """Remove the attempt's part on a node, whose resources become free."""
         node = self.nodes[name]
         self._stamp(node, node.held[attempt.attempt_id])
         node.release(attempt.attempt_id)
@@ -143,18 +145,19 @@ class Cluster:
             node.free_since = self.stamp
 
     def outdate(self, job: Job) -> None:
-        """What the planner was told of its attempt is not so any more."""
+        """Drop the cached planner view of the job's latest attempt."""
         attempt = self.attempts.get(job.attempt_id)
         if attempt is not None:
             attempt.view = None
 
     def enqueue(self, job: Job) -> None:
-        """An array's record of which nothing waits stays out."""
+        """Add a pending job to the queue, except an array's record without waiting tasks."""
         if job.is_waiting:
             self.queue.add(job)
             self.index_timed(job)
 
     def index_timed(self, job: Job) -> None:
+        """Enter a waiting job into the indices of begin times and deadlines."""
         if job.spec.begin_at is not None or job.avoid:
             self.timed[job.job_id] = None
         last_at = last_start_at(job)
@@ -162,30 +165,31 @@ class Cluster:
             self.deadlines[job.job_id] = last_at
 
     def dequeue(self, job: Job) -> None:
-        """An array's record may be out of it already."""
+        """Remove a job from the queue; an array's record may have left it before."""
         if job.array is None or job.job_id in self.queue:
             self.queue.remove(job.job_id)
         self.timed.pop(job.job_id, None)
         self.deadlines.pop(job.job_id, None)
 
     def refresh(self, job: Job) -> None:
-        """Something changed on which the job's place in the queue may depend; a no-op for one that is not in it."""
+        """Update the queue after a change of the job; does nothing for a job that is not in the queue."""
         if job.job_id in self.queue:
             self.queue.refresh(job)
             self.index_timed(job)
 
     def record_of(self, job: Job) -> tuple[Job, ArrayTasks] | None:
-        """Of a task that left its array's record: that record, if it is still known."""
+        """Return the array's record of a task's job, and its tasks; None: no task, or no longer in memory."""
         record = None if job.array_job_id is None else self.jobs.get(job.array_job_id)
         return None if record is None or record.array is None else (record, record.array)
 
     def count_active(self, user: str, by: int) -> None:
+        """Add `by` to the user's number of active jobs."""
         self.active_by_user[user] = self.active_by_user.get(user, 0) + by
         if not self.active_by_user[user]:
             del self.active_by_user[user]
 
     def forget_attempt(self, attempt: Attempt) -> None:
-        """Out of memory: nobody will ask for it, and no node has a part of it."""
+        """Remove an attempt without parts from memory."""
         assert not attempt.parts, f"{attempt.attempt_id} still has parts"
         del self.attempts[attempt.attempt_id]
         self.changes.departed_attempts[attempt.attempt_id] = attempt

@@ -1,4 +1,4 @@
-"""Crontabs as the controller has them.  Mutable facts; only apply functions change them.  Pure."""
+"""Crontabs and the state of their entries.  Only apply functions change them.  Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gq.model.ids import JobId
 
 
 class EntryKey(NamedTuple):
-    """Which entry of whose crontab."""
+    """Identifies an entry: the user of the crontab and the entry's number."""
 
     user: str
     number: int
@@ -18,31 +18,35 @@ class EntryKey(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
+    """An entry of a crontab, and what became of its last due time."""
+
     cron: CronEntry
     followed_until: float
-    """What was due until then has been seen to."""
+    """Instant up to which all due times have been handled."""
     last_due_at: float | None = None
     last_job_id: JobId | None = None
     last_state: str = ""
-    """How that job ended; empty: it has not, or there was none."""
+    """How the last job ended; empty: it has not ended, or there was none."""
     trouble: str = ""
     """See `gq.model.crontab.CronEntryInfo`."""
     trouble_at: float | None = None
 
     def runs_like(self, other: CronEntry) -> bool:
-        """It is the same command."""
+        """Whether the other entry runs the same command."""
         return self.cron.spec.command == other.spec.command
 
     def is_like(self, other: CronEntry) -> bool:
-        """At the same times, too."""
+        """Whether the other entry runs the same command at the same times."""
         return self.runs_like(other) and (self.cron.schedule, self.cron.zone) == (other.schedule, other.zone)
 
 
 @dataclass(slots=True)
 class Crontab:
+    """A user's crontab."""
+
     user: str
     uid: int
     text: str
     set_at: float
     entries: dict[int, Entry] = field(default_factory=dict)
-    """By number: from 1, in the order of their lines."""
+    """Entries by number, from 1, in the order of their lines."""

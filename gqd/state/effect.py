@@ -1,4 +1,4 @@
-"""What the shell must do, after the events of the same turn (and of all turns before) are on disk.  Pure."""
+"""Effects: what the shell must do once the events of the turn, and of all earlier turns, are on disk.  Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gqd.state.input import ClientRequest, CronDue, Peer, Route
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client."""
+    """Send a reply to a client."""
 
     route: Route
     request_id: RequestId
@@ -30,18 +30,18 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with what the store's history says; the query has been authorised."""
+    """Reply to an authorised history query from the store."""
 
     route: Route
     request_id: RequestId
     query: QueryHistory
     shown_to: Peer | None = None
-    """Who asks, if jobs of others are to be shown to them without what is private (`gqd.state.job_view.visible_to`);
-    None: they may see everything."""
+    """User who asks, if the private fields of other users' jobs must be blanked (`gqd.state.job_view.visible_to`);
+    None: the user may see everything."""
 
 
 class ReplyScript(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with a batch script from the blob store; it has been authorised."""
+    """Reply to an authorised request with a batch script from the blob store."""
 
     route: Route
     request_id: RequestId
@@ -49,37 +49,41 @@ class ReplyScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Send an order to a node; the shell adds the blobs that it names.  Dropped if there is no link: orders repeat."""
+    """Send an order to a node, with the blobs that it names; dropped without a link, since orders are repeated."""
 
     node: str
     order: Order
 
 
 class AckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report is on disk (or was known already)."""
+    """Acknowledge a node's report, which is on disk or was known before."""
 
     route: Route
     seq: int
 
 
 class SendWelcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The node is in; from now on orders for it go to this route."""
+    """Welcome a node that has registered; from now on its orders go to this route."""
 
     route: Route
     node: str
 
 
 class SendHeartbeatSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Acknowledge a node's heartbeat."""
+
     route: Route
     at: float
 
 
 class AskWhoIsThere(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask an unknown peer of a node link to register."""
+
     route: Route
 
 
 class SendJoined(msgspec.Struct, frozen=True, kw_only=True):
-    """The key of this node is on disk."""
+    """Confirm to a joining node that its key is on disk."""
 
     route: Route
     node: str
@@ -87,7 +91,7 @@ class SendJoined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with what the store's audit trail says; the query has been authorised."""
+    """Reply to an authorised query of the audit trail."""
 
     route: Route
     request_id: RequestId
@@ -95,7 +99,7 @@ class ReplyAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyAccuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with how wrong the first estimates were of jobs that have started."""
+    """Reply with how far the first estimates of started jobs were off."""
 
     route: Route
     request_id: RequestId
@@ -103,36 +107,36 @@ class ReplyAccuracy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyReservations(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with reservations and what of them is past, which the store has."""
+    """Reply with current reservations and, from the store, past occurrences."""
 
     route: Route
     request_id: RequestId
     query: ListReservations
     current: tuple[ReservationInfo, ...]
-    """The first of those that are there, one more than wanted where there is one; what is past goes with them."""
+    """First current reservations, one more than the page if there are more; past occurrences are added."""
 
 
 class ReplyBookings(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with who booked how much."""
+    """Reply with the reserved GPU-hours by user."""
 
     route: Route
     request_id: RequestId
     query: QueryBookings
     under_way: tuple[BookingUsage, ...]
-    """Of what has begun and is not over, until now."""
+    """Usage of active occurrences until now."""
 
 
 class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Read gq.toml again; what comes of it is a `PolicyChanged` with this request, or a refusal of it.
+    """Read gq.toml again; the result is a `PolicyChanged` or a `ConfigRefused` with this request.
 
-    Of a `CheckConfig` the text is read instead, and what comes of it is a `ConfigChecked`.
+    For a `CheckConfig` the request's text is read instead, and the result is a `ConfigChecked`.
     """
 
     request: ClientRequest
 
 
 class FireCron(msgspec.Struct, frozen=True, kw_only=True):
-    """Look up who the owner is now, ask the submit hook, and come back with a `ClientRequest` for this job."""
+    """Look up the entry's owner and run the submit hook; the result is a `ClientRequest` for this job."""
 
     uid: int
     cron: CronDue
@@ -140,13 +144,13 @@ class FireCron(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoveKeyFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The node is no longer part of the cluster: a key of it that was pinned by hand (``keys/nodes``) goes, too."""
+    """Delete the pinned key file (``keys/nodes``) of a node that was removed from the cluster."""
 
     node: str
 
 
 class SendNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell somebody; what comes of it is a `NoticeReported`, or of a command a `NoticeCommand`."""
+    """Deliver a notice; the result is a `NoticeReported`, or for a command target a `NoticeCommand`."""
 
     notice_id: int
     user: str
@@ -158,35 +162,35 @@ class SendNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyNotices(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with what the store knows of notices; the query has been authorised."""
+    """Reply to an authorised query of notices from the store."""
 
     route: Route
     request_id: RequestId
     query: ListNotices
     shown_to: Peer | None
-    """Only this one's; None: all."""
+    """User whose notices are shown; None: all users."""
     dropped: dict[str, int]
 
 
 class ReplyEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a client with the change log, now or when there is something new in it."""
+    """Reply with the change log, at once or when it has new entries."""
 
     route: Route
     request_id: RequestId
     query: QueryEvents
     user: str
-    """Who asks: of each so many may wait."""
+    """User who asks; the number of waiting queries per user is bounded."""
     shown_to: Peer | None = None
-    """Only events of this one's jobs; None: all."""
+    """User whose jobs' events are shown; None: all events."""
 
 
 class CloseLink(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the node that it may not join, and why."""
+    """Refuse a node, with the reason."""
 
     route: Route
     why: str
     is_removed: bool = False
-    """It was a member until now, or until it was away."""
+    """The node was a member of the cluster and has been removed."""
 
 
 Effect = (

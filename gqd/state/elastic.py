@@ -1,4 +1,4 @@
-"""What is known of a running job whose GPUs or nodes may become more and fewer.  Values, and their invariant.  Pure."""
+"""Queries about what an elastic attempt keeps, gives up and has left, for plans and orders.  Pure."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from gqd.state.preemption import notice_s
 from gqd.state.records import Attempt, Claim, Left
 
 LEAVE_GRACE_S = 5
-"""What is left on a node that a job has left gets TERM, and so much later KILL."""
+"""Seconds between TERM and KILL for processes of a job on a node that the job has left."""
 NOTICE_S = 10.0
-"""From when a job is told to when what it is to give up is taken, where its ``--signal`` does not say."""
+"""Seconds between the notice of a shrink and its execution, for jobs without ``--signal``."""
 
 
 def has_joined(attempt: Attempt, node: str) -> bool:
-    """It came while the attempt ran, and the attempt goes on without it; also when it has left already."""
+    """Whether the node joined the running attempt, which survives its loss; true also after the attempt has left it."""
     one = attempt.elastic
     return one is not None and one.is_of_nodes and (bool(one.join_of(node)) or is_left(attempt, node))
 
 
 def is_left(attempt: Attempt, node: str) -> bool:
+    """Whether the attempt has left the node, which has not reported yet that it is empty."""
     one = attempt.elastic
     return one is not None and any(each.grant.node == node for each in one.left)
 
 
 def is_going(attempt: Attempt, node: str) -> bool:
+    """Whether the attempt is to give up the node."""
     return attempt.elastic is not None and node in attempt.elastic.going
 
 
 def staying_on(attempt: Attempt) -> tuple[Grant, ...]:
-    """What it holds, without the nodes that go."""
+    """Grants of the attempt, without what it is to give up."""
     return tuple([staying(attempt, one) for one in attempt.grants if not is_going(attempt, one.node)])
 
 
 def staying(attempt: Attempt, grant: Grant) -> Grant:
-    """A grant of it without what it is about to give up: nothing new begins on that."""
+    """The grant without the GPUs and CPUs that the attempt is to give up; nothing new is started on those."""
     one = attempt.elastic
     if one is None or one.keeps is None:
         return grant
@@ -48,7 +50,7 @@ def staying(attempt: Attempt, grant: Grant) -> Grant:
 
 
 def going_of(attempt: Attempt) -> list[Left]:
-    """What it is about to give up, and what it has given up and its node still has."""
+    """Resources that the attempt is to give up, or has given up and that its node still holds."""
     one = attempt.elastic
     if one is None:
         return []
@@ -73,22 +75,23 @@ def going_of(attempt: Attempt) -> list[Left]:
 
 
 def shrink_notice_s(signal: SignalSpec | None) -> float:
-    """From when a job is told to when what it is to give up is taken."""
+    """Seconds between the notice of a shrink and its execution."""
     return NOTICE_S if signal is None else notice_s(signal)
 
 
 class Giver(NamedTuple):
-    """Who is giving up some of what a claim is to have."""
+    """An elastic attempt that gives up resources for a claim."""
 
     attempt_id: AttemptId
     gpus: int
     cpus: int
     ends_at: float
     node: str = ""
-    """Of which it gives up all that it has."""
+    """Node that is given up whole; empty: only GPUs and CPUs are."""
 
 
 def givers_to(cluster: Cluster, claim: Claim) -> list[Giver]:
+    """The elastic attempts that give up resources which the claim needs."""
     by_node = {grant.node: grant for grant in claim.grants}
     found = []
     for attempt_id, attempt in cluster.elastic.items():

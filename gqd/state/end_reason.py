@@ -1,4 +1,4 @@
-"""How a job ended, in one plain sentence; the same while it is remembered and from history.  Pure."""
+"""Sentences about how a job ended; the same for jobs in memory and in the history.  Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gqd.state.preemption import Preempted
 from gqd.state.records import Attempt, Job
 
 REQUEUED = "requeued"
-"""Why it ended whose owner, or an operator, queues it again."""
+"""`Attempt.why` of an attempt that its owner or an operator requeued."""
 
 
 def gave_way(preempted: Preempted) -> str:
-    """One plain sentence, of a job that waits or runs again; instants stand as ``@{…}``."""
+    """Sentence about the latest preemption of a job that waits or runs again; instants are written as ``@{…}``."""
     whose = f"job {preempted.by}" + (f" of {preempted.user}" if preempted.user else "")
     whose += f" in reservation {preempted.reservation}" if preempted.reservation else ""
     back = ", whose account took back what it is guaranteed," if preempted.is_reclaim else ""
@@ -31,7 +31,7 @@ def _cost(job: Job) -> str:
 
 
 def gpu_time(gpu_s: float) -> str:
-    """Work that was not saved."""
+    """GPU-seconds of lost work, in a readable unit."""
     for unit, seconds in (("GPU-hours", 3600), ("GPU-minutes", 60)):
         if gpu_s >= seconds:
             return f"{gpu_s / seconds:.1f} {unit}"
@@ -39,7 +39,7 @@ def gpu_time(gpu_s: float) -> str:
 
 
 def why_again(job: Job, attempt: Attempt) -> str:
-    """One plain sentence, of a job that is queued again after this attempt; empty: somebody just wanted that."""
+    """Sentence about why the job was queued again after this attempt; empty: a user merely asked for it."""
     match attempt.outcome:
         case Outcome.PREEMPTED if job.preempted is not None:
             return gave_way(job.preempted)
@@ -52,7 +52,8 @@ def why_again(job: Job, attempt: Attempt) -> str:
 
 
 def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
-    """(one plain sentence, what would help); `outcome`: of a part of it that ended for itself."""
+    """Return (sentence about the end, hint); `outcome`: of an attempt, or of tasks cancelled in an array's record;
+    None: of the job."""
     took = f" after {spoken_duration(job.end_at - job.start_at)}" if job.start_at and job.end_at else ""
     detail = f": {job.why}" if job.why else ""
     hint = ""

@@ -1,4 +1,4 @@
-"""What can happen to the controller.  Made by the shell, which reads clocks and random sources; pure."""
+"""Inputs of the controller, made by the shell, which reads clocks and random sources.  Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gq.wire.node import Heartbeat, Hello, Join, ReportBody
 from gqd.state.policy import Partition, Policy
 
 Route = tuple[str, bytes]
-"""Where an answer goes: name of the door, and what that door needs to find the peer.  Opaque here."""
+"""Where a reply goes: the name of the listener, and what the listener needs to find the peer.  Opaque to decisions."""
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as the door established it."""
+    """The caller of a request, as the listener has authenticated it."""
 
     uid: int
     gid: int
     user: str
     via_node: str = ""
-    """The node whose daemon relays and vouches; empty on the controller's own host."""
+    """Node whose daemon relays the request and vouches for the caller; empty: the controller's own host."""
     groups: tuple[str, ...] = ()
-    """Names of the groups that the user is in on the controller's host."""
+    """Names of the caller's groups on the controller's host."""
     key: str = ""
-    """The enrolled key (Z85) that the caller proved; empty where the kernel or a node says who it is."""
+    """Enrolled key (Z85) that the caller proved; empty: the kernel or a node authenticated the caller."""
     by_munge: bool = False
-    """MUNGE says who it is, on the host at `address`."""
+    """MUNGE authenticated the caller, on the host at `address`."""
     address: str = ""
-    """Of the host that the key came from."""
+    """Address of the host that a key or MUNGE credential came from."""
 
 
 class NamedUser(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of the controller's host that a request names; looked up by the door, since nothing pure can."""
+    """A user account of the controller's host that a request names, looked up by the listener."""
 
     user: str
     uid: int
@@ -43,77 +43,82 @@ class NamedUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has ended, from the database: what a dependency on it needs to know.  Of an array: of all tasks."""
+    """The facts of an ended job that dependencies need, from the database; of an array: over all its tasks."""
 
     is_success: bool
     started: bool
     start_at: float | None = None
     succeeded_tasks: str = ""
-    """Of an array (`gq.model.tasks.pack_tasks`)."""
+    """Tasks of an array that succeeded (`gq.model.tasks.pack_tasks`)."""
     ended_tasks: str = ""
 
 
 class CronDue(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a crontab is due, and what makes its job has been looked up; see `gqd.control.crontab`."""
+    """A crontab entry that is due, with what the shell looked up for its job; see `gqd.control.crontab`."""
 
     user: str
     number: int
     set_at: float
-    """Of the crontab: if it is another one by now, nothing is due."""
+    """Instant at which the crontab was set; if the crontab has been replaced since, nothing is due."""
     due_at: float
     earlier: int = 0
-    """Due times before this one that became no job."""
+    """Number of earlier due times that became no job."""
     why_not: str = ""
-    """Its owner is not there any more."""
+    """Why no job can be submitted: the owner no longer exists.  Empty: a job can."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A decoded request.  Scripts and environments are in the blob store already; the body names their digests."""
+    """A decoded request; scripts and environments are in the blob store, and the body names their digests."""
 
     peer: Peer
     route: Route
     request_id: RequestId
     body: RequestBody
     entropy: bytes = b""
-    """32 fresh random bytes, for keys that a decision needs."""
+    """32 fresh random bytes, for keys that a decision generates."""
     named_user: NamedUser | None = None
-    """The account of ``AddKey.user`` or ``SetCrontab.user``; None: it names nobody, or there is no such account."""
+    """User account of ``AddKey.user`` or ``SetCrontab.user``; None: none is named, or it does not exist."""
     zones: dict[str, tzinfo] = {}
-    """Time zones that the body names, by name; those that this host does not know are left out."""
+    """Time zones that the body names, by name, except those unknown on this host."""
     past: dict[int, PastJob] = {}
-    """Jobs that the request's dependencies name and that are over, from the database; those in memory go before."""
+    """Ended jobs that the request's dependencies name, from the database; jobs in memory take precedence."""
     hook: str = ""
-    """What the site's submit hook did to the specs of the body."""
+    """Changes that the site's submit hook made to the specs of the body."""
     hooks: tuple[str, ...] = ()
-    """Of a chain: to that of each stage."""
+    """Changes that the hook made to each stage of a chain."""
     hook_refusal: str = ""
-    """The hook refuses the job, and says this."""
+    """The hook's message, if the hook refuses the job."""
     hook_hint: str = ""
     strangers: tuple[str, ...] = ()
-    """Users whom the body names and the controller's host does not know."""
+    """Users that the body names and that the controller's host does not know."""
     cron: CronDue | None = None
-    """Nobody has sent this `Submit`: an entry of a crontab is due, and nobody waits for an answer."""
+    """Crontab entry for which the shell made this `Submit`, which gets no reply; None: a client sent the request."""
     expected_s: float | None = None
-    """How long the job will run: the simulator's to say; None: as jobs like it did."""
+    """Run time of the job, which only the simulator knows; None: predicted from similar jobs."""
 
     def hook_of(self, stage: int) -> str:
+        """Changes that the hook made to this stage of a chain, or to the only spec."""
         return self.hooks[stage] if self.hooks else self.hook
 
 
 class NodeHello(msgspec.Struct, frozen=True, kw_only=True):
+    """A node daemon registers."""
+
     route: Route
     hello: Hello
     key: str = ""
-    """The enrolled key (Z85) that the link proved; empty over ipc, and for a key that is pinned by a file."""
+    """Enrolled key (Z85) that the link proved; empty over ipc, and for a key pinned by a file."""
 
 
 class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's heartbeat."""
+
     route: Route
     heartbeat: Heartbeat
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report whose sender the door has established."""
+    """A report from an authenticated node."""
 
     route: Route
     node: str
@@ -123,7 +128,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeJoin(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody with a join key wants to be a node."""
+    """A host with a join key asks to become a node."""
 
     route: Route
     token: str
@@ -133,11 +138,11 @@ class NodeJoin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
-    """A door turned somebody away; told at most once per address and minute.  Goes into the audit trail."""
+    """A listener refused a peer; recorded in the audit trail at most once per address and minute."""
 
     action: str
     """``HandshakeRefused``, ``NoHandshake``, ``TooManyLinks``, ``TooMuchAtOnce``, ``RevokedKey``, ``TokenMisused``,
-    ``Impostor``, ``Malformed``, ``WrongVersion``; of a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
+    ``Impostor``, ``Malformed``, ``WrongVersion``; for a caller the refusal in one word: ``NotServed``, ``UnknownUser``,
     ``IdentityMismatch``, ``Munge…``."""
     origin: str
     detail: str = ""
@@ -146,68 +151,68 @@ class DoorIncident(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyFileDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """`RemoveKeyFile` is done, for good: there was none, or the file is off the disk."""
+    """A `RemoveKeyFile` is done for good: the file is off the disk, or did not exist."""
 
     node: str
 
 
 class TimeLeapt(msgspec.Struct, frozen=True, kw_only=True):
-    """The clock leapt forward: the machine slept, or was set right.  In these seconds nobody could say a word."""
+    """The clock leapt forward, because the machine slept or was set; no message could arrive in these seconds."""
 
     by_s: float
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """gq.toml was read again, and is valid."""
+    """gq.toml was read again and is valid."""
 
     policy: Policy
     request: ClientRequest | None = None
-    """The `ReloadConfig` that asked for it; None: SIGHUP did."""
+    """The `ReloadConfig` request; None: a SIGHUP."""
     text: str = ""
-    """What is in force now, and what waits for a restart."""
+    """Settings that are in force now, and settings that need a restart."""
 
 
 class ConfigRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """gq.toml was to be read again, and is wrong: nothing has changed."""
+    """gq.toml was read again and is invalid; nothing has changed."""
 
     code: str
     message: str
     hint: str = ""
     request: ClientRequest | None = None
-    """As in `PolicyChanged`."""
+    """The `ReloadConfig` request; None: a SIGHUP."""
 
 
 class ConfigChecked(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that may become gq.toml is valid; nothing has changed."""
+    """The text of a `CheckConfig` is a valid gq.toml; nothing has changed."""
 
     request: ClientRequest
     text: str
     """A sentence for each setting that would change."""
     partitions: tuple[Partition, ...] = ()
-    """As they would be."""
+    """Partitions as they would be."""
 
 
 class NoticeReported(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a `SendNotice`."""
+    """Result of a `SendNotice`."""
 
     notice_id: int
     why: str = ""
-    """Why it was not delivered; empty: it was."""
+    """Why the notice was not delivered; empty: it was delivered."""
     is_final: bool = False
-    """Another try would end alike."""
+    """Another attempt would fail, too."""
 
 
 class NoticeCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A `SendNotice` whose target is a command of its owner, who is this, as a job of theirs."""
+    """The target of a `SendNotice` is a command, which runs as a job of its owner."""
 
     notice_id: int
     peer: Peer
     script_digest: str
-    """In the blob store."""
+    """Digest of the script in the blob store."""
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """Time passed.  At least every ``tick_s``."""
+    """Time has passed; comes at least every ``tick_s``."""
 
 
 Input = (

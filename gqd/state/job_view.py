@@ -1,6 +1,6 @@
-"""Jobs and steps as they are shown, from the durable facts alone; live and from history alike.  Pure.
+"""Build the `JobInfo` and `StepInfo` values of replies from durable records, live or from history.  Pure.
 
-Why a job waits now only the planner knows: that is added by ``gqd.control.info``.
+``gqd.control.info`` adds why a pending job waits, which only the last plan knows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gqd.state.records import ArrayTasks, Attempt, Job, Step
 PENDING_WORD = state_word(JobState.PENDING, None)
 SUSPENDED_WORD = "SUSPENDED"
 MOST_PARTS = 256
-"""Of the tasks of an array that are shown, in ranges: beyond them stands ``...``."""
+"""Maximum number of ranges in a list of array tasks; further ones are abbreviated to ``...``."""
 
 HOLD_REASONS = {
     Hold.USER: Reason.HELD_USER,
@@ -37,7 +37,7 @@ HOLD_REASONS = {
 
 
 def tasks_asked(text: str) -> int:
-    """Tasks of an array as a request names them, or a `Refusal`."""
+    """Parse the array tasks that a request names; raise `Refusal` if the text is wrong."""
     try:
         return parse_tasks(text)
     except ValueError as error:
@@ -45,14 +45,14 @@ def tasks_asked(text: str) -> int:
 
 
 class RecordLine(NamedTuple):
-    """What lists show of an array's record: tasks that wait in it, or that were cancelled there."""
+    """A line that job lists show for an array's record: its waiting tasks, or its cancelled tasks."""
 
     state: str
     tasks: int
 
 
 def record_lines(job: Job, asked: int = -1) -> list[RecordLine]:
-    """Those that are about the tasks `asked` (-1: all); none of a record that all of its tasks have left."""
+    """Return the lines of an array's record for the tasks `asked` (-1: all); empty if no such task is in the record."""
     array = job.array
     if array is None:
         return []
@@ -62,12 +62,12 @@ def record_lines(job: Job, asked: int = -1) -> list[RecordLine]:
 
 
 def cancelled_outcome(record: Job) -> Outcome:
-    """Of the tasks that were cancelled in the record."""
+    """Outcome of the tasks that were cancelled in the array's record."""
     return Outcome.DEADLINE if record.reason == Reason.DEADLINE.value else Outcome.CANCELLED
 
 
 def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line: RecordLine | None = None) -> JobInfo:
-    """A job as it is shown; `attempt` is its latest.  `line`: the part that is shown of an array's record."""
+    """Describe a job; `attempt` is its latest attempt, `line` the part of an array's record to show."""
     shown = _job_info(job, attempt, steps)
     if job.array is not None:
         _tell_record(shown, job, job.array, line)
@@ -75,14 +75,14 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line
 
 
 def word_of(job: Job, attempt: Attempt | None) -> str:
-    """Slurm's long word; a job that stands still is a running one, and is shown as what it is."""
+    """Return Slurm's long state name, or SUSPENDED for a running job whose processes are suspended."""
     if job.state is JobState.RUNNING and attempt is not None and attempt.suspended_at is not None:
         return SUSPENDED_WORD
     return state_word(job.state, job.outcome)
 
 
 def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = None) -> JobInfo:
-    """Only what a line of the queue shows, and nothing that is private."""
+    """Describe a job with only the fields of a line of the queue, none of which is private."""
     spec = job.spec
     grants = attempt.grants if attempt is not None else ()
     demand = job_demand(job, grants)
@@ -214,31 +214,31 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
 
 
 def _reservation(job: Job, attempt: Attempt | None) -> str:
-    """That it runs in, also where it did not ask for it; while it waits, that it asks for."""
+    """Reservation in which the job runs, even without having asked for it; of a pending job the one asked for."""
     if attempt is None or job.state is JobState.PENDING or attempt.occurrence is None:
         return job.spec.reservation
     return attempt.occurrence.name
 
 
 def _time_limit_s(job: Job, attempt: Attempt | None) -> int | None:
-    """Before a deadline it is shorter than what was asked for."""
+    """Time limit in seconds; of an attempt before a deadline it may be shorter than requested."""
     if attempt is None or job.state is JobState.PENDING:
         return job.time_limit_s
     return time_limit_of(job, attempt)
 
 
 def is_of(peer: Peer, user: str, uid: int) -> bool:
-    """A user is a name and a uid, and both must be the same."""
+    """Whether the job's owner is this caller; both name and uid must match."""
     return peer.uid == uid and peer.user == user
 
 
 def visible_to(peer: Peer | None, shown: JobInfo) -> JobInfo:
-    """The job as this user may see it (None: one who may see everything): what is private of others is blank."""
+    """Return the job as this user may see it, without private fields of other users' jobs; None: all fields."""
     return shown if peer is None or is_of(peer, shown.user, shown.uid) else without_private_fields(shown)
 
 
 def without_private_fields(shown: JobInfo) -> JobInfo:
-    """Without what only its owner and operators may know: what it runs and where, and what nodes said of that."""
+    """Blank what only the owner and operators may see: what the job runs, where, and what nodes reported."""
     return msgspec.structs.replace(
         shown,
         why="",
@@ -259,14 +259,14 @@ def without_private_fields(shown: JobInfo) -> JobInfo:
 
 
 def job_demand(job: Job, grants: tuple[Grant, ...]) -> Demand:
-    """What a job holds or held last; while it waits, or if it never held anything, what it wants."""
+    """Resources that the job holds or held last; of a job that is pending or never held any, its minimum demand."""
     if not grants or job.state is JobState.PENDING:
         return min_demand(job.spec.resources)
     return held(grants)
 
 
 def held(grants: tuple[Grant, ...]) -> Demand:
-    """What grants come to."""
+    """Sum of the grants."""
     if len(grants) == 1:
         grant = grants[0]
         return Demand(1, grant.tasks, len(grant.cpus), len(grant.gpus), grant.memory_mib)
@@ -280,7 +280,7 @@ def held(grants: tuple[Grant, ...]) -> Demand:
 
 
 def hold_reason(job: Job, hold: Hold) -> Reason:
-    """Slurm's word for a hold; one after failed launches may have a reason of its own."""
+    """Slurm's reason for a hold; after failed launches the launch failure's own reason, if it has one."""
     if hold is Hold.LAUNCH and job.reason == Reason.BAD_WORKDIR.value:
         return Reason.BAD_WORKDIR
     return HOLD_REASONS[hold]
@@ -293,7 +293,7 @@ def _reason(job: Job) -> str:
 
 
 def output_paths(job: Job, attempt: Attempt | None) -> tuple[str, str, str]:
-    """(output, error, input) of the batch script, as far as known; where error goes with output they are equal."""
+    """Return the batch script's (output, error, input) paths as far as known; equal if error goes to output."""
     spec, node = job.spec, None if attempt is None else attempt.batch_node
     patterns = (output_pattern(spec), error_pattern(spec) or output_pattern(spec), input_pattern(spec))
     output, error, source = (
@@ -314,6 +314,7 @@ def output_paths(job: Job, attempt: Attempt | None) -> tuple[str, str, str]:
 
 
 def step_info(step: Step) -> StepInfo:
+    """Describe a step."""
     parts = step.layout.parts
     return StepInfo(
         job_id=step.step_id.job_id,

@@ -1,5 +1,5 @@
-"""The only table of a job's life. `gqd.control.apply.table` checks every event against it; gq-states(7) prints
-it. Pure."""
+"""The transition table of job states, against which `gqd.control.apply.table` checks every event.  gq-states(7) prints
+the table.  Pure."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ TRANSITIONS: dict[tuple[JobState | None, type], JobState] = {
     (_C, event.JobRequeued): _P,
     (_C, event.JobEnded): _E,
 }
-"""(state before, event) → state after.  None: there was no such job.  What is not here does not happen.
+"""(state before, event) → state after.  None: the job did not exist.  All other pairs are impossible.
 
-Events about parts (`PartEmptied`, `PartStranded`), about the ends of steps, about checkpoints (`JobCheckpointed`) and
-resumes (`JobCaughtUp`), and about GPUs and nodes that come and go (`GpusAdded`, `NodeAdded` …) are facts of an attempt,
-which may outlive the job's interest in it: they change no state and are allowed in any.
-`ArrayTaskLeft` makes a job of a task, and leaves the array's record, from which it comes, as it is.
-A second `JobEnding` while COMPLETING changes what follows (a cancel of a job that was to be queued again).
+Events about parts (`PartEmptied`, `PartStranded`), ends of steps, checkpoints (`JobCheckpointed`), resumes
+(`JobCaughtUp`) and resized attempts (`GpusAdded`, `NodeAdded` …) are facts of an attempt, which may outlive the job's
+interest in it: they change no state and are allowed in every state.  `ArrayTaskLeft` makes a task a job of its own, and
+leaves the state of the array's record unchanged.  A second `JobEnding` while COMPLETING changes what follows, as when a
+job that was to be requeued is cancelled.
 """
 
 
 class TransitionError(AssertionError):
-    """An event that does not fit the job's state: an invariant of ours is broken."""
+    """An event that is impossible in the job's state: an invariant of gq is broken."""
 
 
 def next_state(state: JobState | None, kind: type) -> JobState:
-    """The state after an event of this kind; `TransitionError` if the table has no such row."""
+    """Return the state after an event of this type; raise `TransitionError` for an impossible one."""
     try:
         return TRANSITIONS[state, kind]
     except KeyError:

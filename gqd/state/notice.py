@@ -1,7 +1,7 @@
-"""What owners of jobs are to be told and have not been yet: the outbox, and its way out.  Pure.
+"""Notices to owners of jobs that are not delivered yet: the durable outbox, and the schedule of deliveries.  Pure.
 
-The outbox is durable; only apply functions change it.  What is on its way out (`Delivery`) may be forgotten: after a
-restart everything that is in the outbox goes out again, so each notice is delivered once or more often.
+Only apply functions change the outbox.  The schedule (`Delivery`) may be lost: after a restart every notice in the
+outbox is sent again, so each notice is delivered at least once.
 """
 
 from __future__ import annotations
@@ -16,48 +16,50 @@ WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
 NO_JOB = JobId(0)
 MOST_SENDING = 32
 MOST_SENDING_OF_USER = 4
-"""Whose host does not answer takes the place of nobody else."""
+"""Maximum number of concurrent deliveries for one user, so that a target that does not answer delays no other user."""
 
 
 @dataclass(slots=True)
 class Notice:
-    """One thing to be told to one target; in memory while it waits."""
+    """A notice to one target; in memory while it waits for delivery."""
 
     notice_id: int
     user: str
     uid: int
     job_id: JobId
-    """0: it is of no job."""
+    """Job that the notice is about; 0: no job."""
     on: str
     kind: str
     to: str
     body: str
-    """JSON, as gq-notify(7) says."""
+    """JSON, as in gq-notify(7)."""
     queued_at: float
     next_at: float
-    """When it is tried next."""
+    """Instant of the next delivery attempt."""
     attempts: int = 0
     why: str = ""
     """Why the last attempt failed."""
     state: str = WAITING
     ended_at: float | None = None
     by_job: JobId = NO_JOB
-    """The job that runs its command now; 0: none does."""
+    """Job that runs the notice's command now; 0: none."""
 
 
 @dataclass(slots=True)
 class Outbox:
+    """The notices that wait for delivery."""
+
     notices: dict[int, Notice] = field(default_factory=dict)
-    """Those that wait."""
+    """Waiting notices by number."""
     next_id: int = 1
     told: dict[JobId, dict[str, int]] = field(default_factory=dict)
-    """Of jobs that have not ended: what was told of only once, and in which attempt."""
+    """For jobs that have not ended: one-time notice → attempt in which it was sent."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """By user: notices for which there was no room, since the last one for which there was."""
+    """User → number of notices dropped for lack of room since the last one that was accepted."""
     waiting: dict[str, int] = field(default_factory=dict, compare=False)
-    """Index: notices that wait, by user."""
+    """Index: number of waiting notices by user."""
     commands: dict[JobId, int] = field(default_factory=dict, compare=False)
-    """Index: the notice whose command a job runs, by job."""
+    """Index: job → notice whose command the job runs."""
 
     def add(self, notice: Notice) -> None:
         self.notices[notice.notice_id] = notice
@@ -66,7 +68,7 @@ class Outbox:
             self.commands[notice.by_job] = notice.notice_id
 
     def set_job(self, notice: Notice, job_id: JobId) -> None:
-        """`job_id` runs the command of this notice from now on; 0: no job does any more."""
+        """Record that `job_id` runs the command of the notice; 0: no job does."""
         self.commands.pop(notice.by_job, None)
         notice.by_job = job_id
         if job_id:
@@ -80,28 +82,30 @@ class Outbox:
             del self.waiting[notice.user]
 
     def has_told(self, job_id: JobId, on: str, attempt: int = 0) -> bool:
+        """Whether the one-time notice `on` was sent for this attempt of the job."""
         return self.told.get(job_id, {}).get(on) == attempt
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Which notices go out when; volatile."""
+    """The schedule of deliveries; not stored."""
 
     due: list[tuple[float, int]] = field(default_factory=list)
-    """A heap of (when, which); one that is not so any more is passed over."""
+    """Heap of (instant, notice); outdated entries are skipped."""
     sending: dict[int, str] = field(default_factory=dict)
-    """Notice → user."""
+    """Notice under delivery → its user."""
     parked: dict[str, deque[int]] = field(default_factory=dict)
-    """Due, of users of whom enough are being sent."""
+    """User → due notices that wait because enough of the user's notices are under delivery."""
 
     def add(self, at: float, notice_id: int) -> None:
         heappush(self.due, (at, notice_id))
 
     def next_at(self) -> float | None:
+        """Next instant at which a notice is due; None: none is, or too many are under delivery."""
         return self.due[0][0] if self.due and len(self.sending) < MOST_SENDING else None
 
     def take(self, notices: dict[int, Notice], now: float) -> list[Notice]:
-        """Those that go out now."""
+        """Take the notices that are to be sent now."""
         taken: list[Notice] = []
         while self.due and self.due[0][0] <= now and len(self.sending) < MOST_SENDING:
             notice = notices.get(heappop(self.due)[1])
@@ -115,7 +119,7 @@ class Delivery:
         return taken
 
     def done(self, notice_id: int, now: float) -> None:
-        """One place is free: of those of this user that were due, the next may go."""
+        """End a delivery, and schedule the user's next due notice."""
         user = self.sending.pop(notice_id, "")
         parked = self.parked.get(user)
         if parked:

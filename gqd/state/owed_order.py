@@ -1,8 +1,8 @@
 """Orders that were promised to a user and that their node has not confirmed: signals, lines, ends of steps.  Pure.
 
-All other orders follow from the phase of a part (`gqd.control.orders`) and need not be remembered.  These do not: the
-user's request is acknowledged once the order is on disk, and the order is repeated until the node confirms it by the
-order's id, or has nothing left of the attempt.
+All other orders follow from the phase of a part (`gqd.control.orders`) and need not be stored.  Owed orders are stored:
+the user's request is acknowledged once the order is on disk, and the order is repeated until the node confirms its id,
+or has no part of the attempt any more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from gq.wire.node import OneOffOrder
 
 
 class OwedKey(NamedTuple):
+    """Identifies an owed order."""
+
     attempt_id: AttemptId
     node: str
     order_id: bytes

@@ -1,8 +1,8 @@
-"""Jobs that stand still for another one, and lend it their GPUs and CPUs: what is kept of them, and what holds.  Pure.
+"""Parked attempts: suspended for a preemptor, to which they lend their GPUs and CPUs.  Pure.
 
-A parked attempt keeps its memory, generic resources and licences, and whatever it holds of its node that the other job
-does not use.  What it lends is in nobody's hands until that job starts, and for nobody else; from then on it is that
-job's, until its node says that nothing is left of it.  At that moment the parked attempt has it again.
+A parked attempt keeps its memory, generic resources and licences, and the GPUs and CPUs that the preemptor does not
+use. What it lends is free only for the preemptor; once the preemptor has started, it holds the lent resources until its
+node reports that nothing of it is left.  Then the parked attempt gets them back.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gqd.state.cluster import Cluster
 from gqd.state.records import Attempt
 
 NOT_PARKED = "; it was not parked: "
-"""Before the reason, in what is said of the end of one that was to be."""
+"""Introduces the reason why a victim was ended instead of parked, in the sentence about its end."""
 
 
 def overlap(grant: Grant, other: Grant) -> Grant:
-    """The CPUs and GPUs that are in both."""
+    """The CPUs and GPUs that both grants contain."""
     return Grant(
         node=grant.node,
         cpus=tuple(one for one in grant.cpus if one in other.cpus),
@@ -31,7 +31,7 @@ def overlap(grant: Grant, other: Grant) -> Grant:
 
 
 def without(grant: Grant, lent: Grant) -> Grant:
-    """What is left of it."""
+    """The grant without the lent CPUs and GPUs."""
     return msgspec.structs.replace(
         grant,
         cpus=tuple(one for one in grant.cpus if one not in lent.cpus),
@@ -40,13 +40,13 @@ def without(grant: Grant, lent: Grant) -> Grant:
 
 
 def held_now(cluster: Cluster, attempt: Attempt) -> Grant:
-    """What its one node has in its books for a parked attempt."""
+    """Grant that the node accounts to the parked attempt at present."""
     parked, grant = cluster.parked[attempt.attempt_id], attempt.grants[0]
     return grant if parked.lent is None else without(grant, parked.lent)
 
 
 def as_written(granted: Grant, row: Grant) -> Grant:
-    """Of a part that is loaded: what was granted, without what its row says that it does not hold."""
+    """The granted part of an attempt that is loaded, without the CPUs and GPUs that its stored row excludes."""
     if (len(granted.cpus), len(granted.gpus)) == (len(row.cpus), len(row.gpus)):
         return granted
     held = overlap(granted, row)
@@ -54,9 +54,10 @@ def as_written(granted: Grant, row: Grant) -> Grant:
 
 
 def can_park(cluster: Cluster, attempt: Attempt) -> bool:
-    """One node would stop it whole, and nobody else counts on its end, nor on other GPUs of it.
+    """Whether the attempt can be parked: it runs on one node that can suspend it, and is neither elastic nor in a
+    reservation.
 
-    One in a reservation, or that borrows from one, would stand still beyond that.
+    An attempt in a reservation, or that borrows from one, could stay suspended beyond the reservation's end.
     """
     node = cluster.nodes.get(attempt.batch_node)
     if len(attempt.grants) > 1 or attempt.elastic is not None or node is None:
@@ -65,7 +66,7 @@ def can_park(cluster: Cluster, attempt: Attempt) -> bool:
 
 
 def fits_beside(request: ResourceRequest) -> bool:
-    """A job that asks so may run on GPUs of which a parked job keeps the memory that it uses."""
+    """Whether a job with this request may use GPUs whose memory a parked attempt still occupies in part."""
     asks_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task or request.is_exclusive)
     if request.roles or request.most_gpus is not None or request.is_elastic:
         return False
@@ -73,13 +74,13 @@ def fits_beside(request: ResourceRequest) -> bool:
 
 
 def lends(cluster: Cluster, attempt: Attempt) -> bool:
-    """It stands still, and what it holds is another job's meanwhile."""
+    """Whether the attempt is parked and its resources are lent."""
     known = cluster.parked.get(attempt.attempt_id)
     return known is not None and known.lent is not None
 
 
 def lent_masks(cluster: Cluster) -> dict[str, tuple[int, int]]:
-    """By node: the CPUs and the GPUs that parked attempts lend."""
+    """Node → (bit mask of lent CPUs, bit mask of lent GPUs)."""
     masks: dict[str, tuple[int, int]] = {}
     for one in cluster.parked.values():
         if one.lent is not None:
@@ -93,7 +94,7 @@ def _mask(ids: Iterable[int]) -> int:
 
 
 def lent_to(cluster: Cluster, attempt: Attempt) -> list[Grant]:
-    """What others lend to it."""
+    """Grants that parked attempts lend to this attempt."""
     if not cluster.parked:
         return []
     known = (one.lent for one in cluster.parked.values() if one.to == attempt.attempt_id.job_id)
@@ -101,24 +102,24 @@ def lent_to(cluster: Cluster, attempt: Attempt) -> list[Grant]:
 
 
 def is_waited_for(cluster: Cluster, attempt_id: AttemptId) -> bool:
-    """The job for which it stands still has not started, and is to."""
+    """Whether the preemptor has not started yet and still has a claim on the parked attempt."""
     claim = cluster.claims.get(cluster.parked[attempt_id].to)
     return claim is not None and attempt_id in claim.victims
 
 
 def lent_on(cluster: Cluster, node: str) -> list[tuple[AttemptId, Grant]]:
-    """Who lends what of a node."""
+    """(parked attempt, lent grant) for each attempt that lends resources of the node."""
     known = ((attempt_id, one.lent) for attempt_id, one in cluster.parked.items())
     return [(attempt_id, lent) for attempt_id, lent in known if lent is not None and lent.node == node]
 
 
 def is_back(cluster: Cluster, lent: Grant) -> bool:
-    """Nobody has any of it."""
+    """Whether no part on the node holds any of the lent resources."""
     node = cluster.nodes[lent.node]
     held = node.held.values()
     return not any(set(one.cpus) & set(lent.cpus) or set(one.gpus) & set(lent.gpus) for one in held)
 
 
 def lent_is_due(cluster: Cluster, attempt_id: AttemptId, lent: Grant) -> bool:
-    """It is not time yet to have it back."""
+    """Whether the loan goes on: the preemptor has not started yet, or still holds lent resources."""
     return is_waited_for(cluster, attempt_id) or not is_back(cluster, lent)

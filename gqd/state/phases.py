@@ -1,4 +1,4 @@
-"""Small words of the durable state: what follows an attempt's end, who holds a job, how far a part is.  Pure."""
+"""Small enums of the durable state: what follows an attempt's end, the origin of a hold, the phase of a part.  Pure."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from enum import StrEnum
 
 
 class AfterEnding(StrEnum):
-    """What becomes of a job when its attempt's parts are all gone."""
+    """The job's fate when all parts of its attempt are empty."""
 
     END = "end"
     REQUEUE = "requeue"
-    """Pending again; counts as a restart if the attempt had started."""
+    """The job is pending again; this counts as a restart if the attempt had started."""
     RETRY = "retry"
-    """Pending again after a failed launch; keeps its place, counts nothing."""
+    """The job is pending again after a failed launch; it keeps its priority, and this counts as no restart."""
 
 
 class Hold(StrEnum):
-    """Who holds a pending job."""
+    """Origin of the hold of a pending job."""
 
     USER = "user"
     ADMIN = "admin"
     LAUNCH = "launch"
-    """The system, after too many failed launches."""
+    """The controller held the job after too many failed launches."""
 
 
 class PartPhase(StrEnum):
-    """How far one node's share of an attempt is; the order that is owed to the node follows from it."""
+    """Phase of a part; the order that is owed to the part's node follows from it."""
 
     PREPARING = "preparing"
-    """Owed: `Prepare`."""
+    """The node is owed `Prepare`."""
     PREPARED = "prepared"
     GOING = "going"
-    """Owed: `Go` (a job of one node: `Prepare` with go)."""
+    """The node is owed `Go` (for a job on one node: `Prepare` with go)."""
     LIVE = "live"
     STOPPING = "stopping"
-    """Owed: `Stop`."""
+    """The node is owed `Stop`."""

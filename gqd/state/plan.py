@@ -1,6 +1,6 @@
-"""What a planning pass answers: who starts where, and why everybody else waits.  Values; pure.
+"""The result of a scheduling pass: the starts that it proposes, and why every other job waits.  Values; pure.
 
-A plan is a proposal: the controller re-checks every start against the live cluster when it adopts it.
+A plan is a proposal: the controller checks every start again against the live cluster when it adopts the plan.
 """
 
 from __future__ import annotations
@@ -16,208 +16,223 @@ from gq.model.resource import Amount, Grant
 
 
 class Start(msgspec.Struct, frozen=True):
+    """A pending job (or one task of a pending array) that the plan starts now."""
+
     job_id: JobId
     attempt: int
-    """The latest attempt that the plan knew of."""
+    """Number of the job's latest attempt in the snapshot; a job with a newer attempt is not started."""
     grants: tuple[Grant, ...]
     task: int | None = None
-    """Of the array whose record ``job_id`` is: this one leaves it."""
+    """Array task that starts and leaves the array's record `job_id`; None: the job is no array."""
     billing: int = 0
-    """See `gqd.state.events.event.JobAllocated`."""
+    """Billing rate; see `gqd.state.events.event.JobAllocated`."""
     slot: str = ""
-    """It starts ahead of its turn: see `Protected`."""
+    """Slot in which the job starts ahead of its turn (see `Protected`); empty: the job starts in turn."""
     reservation: str = ""
-    """It starts in this one …"""
+    """Name of the reservation in which the job starts; empty: outside reservations."""
     occurrence: int = 0
-    """… in this occurrence of it."""
+    """Number of the reservation's occurrence."""
     borrows: tuple[str, ...] = ()
-    """It starts on what these reservations keep, and gives way to jobs of any reservation."""
+    """Names of the reservations that lend their idle resources to the job; their own jobs may preempt the job."""
     priority: int = 0
-    """The priority that the job has when it starts."""
+    """Priority of the job when it starts."""
 
 
 class Gift(msgspec.Struct, frozen=True):
-    """What a running job is to give up for one that waits."""
+    """GPUs, or one node, that a running elastic job is to give up for a pending job."""
 
     attempt_id: AttemptId
     generation: int
-    """That the plan knew of."""
+    """Generation of the elastic attempt in the snapshot."""
     node: str
     gpus: tuple[int, ...]
     ends_at: float
-    """As the plan sees it."""
+    """Instant by which the plan expects the resources to be free."""
     cpus: tuple[int, ...] = ()
     is_node: bool = False
-    """All that it has there: it gives up the node."""
+    """The elastic job gives up the whole node."""
     memory_mib: int = 0
-    """That goes with it; likewise the next."""
+    """Memory that is freed with the node."""
     resources: tuple[Amount, ...] = ()
+    """Generic resources that are freed with the node."""
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is to start on what others hold: all of them give way, or give some of it up, or none does."""
+    """A pending job that is to start on resources that running jobs hold.
+
+    The controller decides all victims and shrinks of a preemption, or none.
+    """
 
     job_id: JobId
     attempt: int
-    """The latest that the plan knew of."""
+    """Number of the job's latest attempt in the snapshot."""
     grants: tuple[Grant, ...]
-    """Where it starts when they are gone; part of it may be free, and is kept for it meanwhile."""
+    """Grants on which the job starts when the victims have ended; free parts of them are kept for the job meanwhile."""
     victims: tuple[AttemptId, ...]
-    """None of them could stay."""
+    """Attempts to be preempted; no proper subset would suffice."""
     gifts: tuple[Gift, ...] = ()
-    """Nor is any of this more than it needs."""
+    """Shrinks of elastic attempts; none is larger than the job needs."""
     task: int | None = None
-    """As of `Start`; likewise the next two."""
+    """Array task that is to start; see `Start.task`."""
     reservation: str = ""
+    """Name of the reservation in which the job is to start; empty: outside reservations."""
     occurrence: int = 0
+    """Number of the reservation's occurrence."""
     is_reclaim: bool = False
-    """Its account takes back what it is guaranteed."""
+    """The job's account reclaims guaranteed GPUs."""
     parks: tuple[AttemptId, ...] = ()
-    """Those of the victims that stand still meanwhile, and are not ended."""
+    """Victims that are suspended (parked) instead of ended."""
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """A running job takes GPUs that nobody else wants."""
+    """Idle GPUs, or an idle node, that a running elastic job takes."""
 
     attempt_id: AttemptId
     generation: int
-    """That the plan knew of."""
+    """Generation of the elastic attempt in the snapshot."""
     grant: Grant
-    """What comes to it."""
+    """Resources that are added to the attempt."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A running job that holds what a pending one needs."""
+    """A running job, or a reservation, that holds resources a pending job needs."""
 
     job_id: JobId
     user: str
     nodes: tuple[str, ...]
     gpus: int
-    """Of the type that is wanted."""
+    """GPUs held, of the type that the pending job asks for."""
     cpus: int
     memory_mib: int = 0
     generic: int = 0
-    """Of the generic resource that is short, if one is."""
+    """Amount held of the generic resource that is short, if one is."""
     ends_at: float | None
-    """None: it has no time limit."""
+    """Instant at which the holder's time limit ends; None: the holder has no time limit."""
     is_overdue: bool = False
-    """`ends_at` has passed, and the job still holds what it has."""
+    """`ends_at` has passed, and the job still holds its resources."""
     kept_for: str = ""
-    """Until then its GPUs and CPUs stay with this reservation, also when it has ended before."""
+    """Reservation that keeps the job's GPUs and CPUs until `ends_at`, even if the job ends earlier."""
     reservation: str = ""
-    """It is no job: nobody has this, and it is kept for this one."""
+    """Reservation that keeps unused resources; the holder is then no job."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Somebody holds it."""
+    """A user, an administrator or the system holds the job."""
 
 
 class BeginsLater(msgspec.Struct, frozen=True):
+    """The job's begin time has not come."""
+
     at: float
 
 
 class PartitionIsDown(msgspec.Struct, frozen=True):
+    """The job's partition is down."""
+
     partition: str
 
 
 class BehindPlannedStart(msgspec.Struct, frozen=True):
-    """It may not use nodes that this job, which goes first, is waiting for."""
+    """The job may not use nodes for which an earlier job, `job_id`, is waiting."""
 
     job_id: JobId
 
 
 class Insufficient(msgspec.Struct, frozen=True, kw_only=True):
-    """It would fit if the holders were gone.  ``resource``: what is short (GPUs, CPUs, memory, nodes, idle nodes)."""
+    """The job would fit if the holders ended."""
 
     resource: str
+    """Resource that is short: GPUs, CPUs, memory, nodes or idle nodes."""
     wanted: int
-    """Over the whole job; memory in MiB."""
+    """Amount that the whole job asks for; memory in MiB."""
     free: int
-    """Free now on the nodes that it may use, whether or not in the right places."""
+    """Amount that is free now on the nodes that the job may use, in whatever places."""
     holders: tuple[Holder, ...]
     is_fragmented: bool
-    """Enough is free in sum, not in the right places."""
+    """The free amount would suffice, but is not free in the right places."""
     starts_at: float | None
-    """When the holders' limits say that it fits; None: some of them have no limit."""
+    """Instant at which the job fits if all holders run to their time limits; None: some holders have no time limit."""
     may_spread: bool = True
-    """There are more nodes that it may use, and less of it could be on each."""
+    """The job may use more nodes, with less of the job on each."""
     selection: str = ""
-    """The options that leave nodes of the partition out, as on the command line: ``--constraint=rack=r2``."""
+    """Options that exclude nodes of the partition, as on the command line: ``--constraint=rack=r2``."""
     nodes: int = 0
-    """Nodes that the job may use and that are up; counted only with a `selection`, as are the next two."""
+    """Nodes that the job may use and that are up; counted only with a `selection`, as are the next two fields."""
     idle_nodes: int = 0
-    """Nodes among them on which nothing runs."""
+    """Idle nodes among `nodes`."""
     free_elsewhere: int = 0
     """Amount of the resource that is free on the partition's other nodes."""
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """It does not fit even on empty available nodes; it would with these nodes, which are down, drained or left out."""
+    """The job would not fit even if all available nodes were empty, but would with these unavailable nodes."""
 
     nodes: tuple[tuple[str, str], ...]
-    """(node, why)"""
+    """(node, why it is unavailable): down, drained, or excluded after failed launches."""
     left_out: tuple[str, ...] = ()
-    """Those of them that are left out for a while after a failed launch."""
+    """Nodes among them that are excluded for a while after a failed launch of the job."""
     until: float | None = None
-    """When the earliest of their back-offs is over, if that alone would do."""
+    """End of the earliest back-off, if that alone would let the job fit."""
 
 
 class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
-    """It does not fit on the whole cluster, everything empty and up."""
+    """The job would not fit on the whole cluster, even with all nodes up and empty."""
 
     why: str
     hint: str
 
 
 class NoNodes(msgspec.Struct, frozen=True):
-    """The partition has no node that ever registered."""
+    """No node of the partition has ever registered."""
 
     partition: str
 
 
 class DependsOn(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that have not come so far."""
+    """The job's dependencies are not met."""
 
     terms: str
-    """What is left, as `gq.model.dependency.format_dependency` writes it."""
+    """Terms that are still open, in the format of `gq.model.dependency.format_dependency`."""
     never: str = ""
-    """Why it can never be met."""
+    """Why the dependency can never be met; empty: it still can."""
 
 
 class Throttled(msgspec.Struct, frozen=True, kw_only=True):
-    """So many tasks of its array run already."""
+    """The array runs as many tasks as its throttle allows."""
 
     most: int
+    """Maximum number of tasks that run at once."""
 
 
 class OverFairShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Its array takes what is idle, and its owner has the fair share already; somebody else could use the rest."""
+    """The auto-throttled array uses its owner's fair share already, and another pending job could use the rest."""
 
     job_id: JobId
-    """That one, the first of those who wait."""
+    """First pending job that could use the rest."""
     resource: str
-    """``GPUs`` or ``CPUs``; likewise the next ones."""
+    """``GPUs`` or ``CPUs``; `held`, `share` and `total` are amounts of this resource."""
     partition: str
     held: int
     share: float
     total: int
-    """What its tasks could use, if they were alone."""
+    """Amount that the tasks could use if no other job were pending."""
 
 
 class OverLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of its user, account or QOS is used up."""
+    """A limit of the job's user, account or QOS is reached."""
 
     limit: LimitInfo
-    """With ``used``."""
+    """The limit, with its ``used`` amount."""
     wanted: float
+    """Amount that the job would add."""
     user: str = ""
-    """Whose share of a limit per user it is."""
+    """User whose share of a limit per user is used up; empty: the limit is not per user."""
     until: float | None = None
-    """Of a budget: when the next day, week or month begins."""
+    """Begin of the next day, week or month, when a budget is renewed; None: the limit is no budget."""
 
 
 class OverQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """Its account has its guaranteed GPUs, and may not take more of what others leave idle."""
+    """The job's account uses its guaranteed GPUs, and may not borrow more GPUs that other accounts leave idle."""
 
     account: str
     guaranteed_gpus: int
@@ -227,117 +242,121 @@ class OverQuota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessDenied(msgspec.Struct, frozen=True, kw_only=True):
-    """The partition or the QOS is not for it any more."""
+    """The job may no longer use its partition or QOS."""
 
     why: str
 
 
 class WouldDelay(msgspec.Struct, frozen=True, kw_only=True):
-    """It fits now, and would still run where and when a protected job is to start."""
+    """The job fits now, but would still run where and when a protected job is planned to start."""
 
     job_id: JobId
-    """The protected one."""
+    """The protected job."""
     starts_at: float
-    """When that is to start."""
+    """Planned start of the protected job."""
     ends_at: float | None
-    """When this one would be over; None: nobody knows."""
+    """Instant at which the pending job would end; None: unknown."""
     nodes: tuple[str, ...]
-    """Where they would meet."""
+    """Nodes that both jobs would use."""
 
 
 class WaitsForLocality(msgspec.Struct, frozen=True, kw_only=True):
-    """It would fit over more switches, or on nodes that it does not prefer, and holds out for better ones."""
+    """The job would fit over more switches, or on nodes that it does not prefer, and waits for better nodes."""
 
     what: str
-    """``switches`` or ``prefer``"""
+    """``switches`` or ``prefer``."""
     wanted: str
     offered: str
-    """What it could have now."""
+    """Placement that is possible now."""
     until: float
+    """Instant from which the job accepts other nodes."""
 
 
 class CoresReservedForGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """CPUs are free, and kept for GPUs that are idle."""
+    """CPUs are free, but are reserved for idle GPUs of their nodes."""
 
     wanted: int
     free: int
     kept: int
     nodes: tuple[str, ...]
-    """Where it would start otherwise; what is free and kept is there."""
+    """Nodes on which the job would start otherwise; `free` and `kept` are counted on them."""
 
 
 class ReservationBegins(msgspec.Struct, frozen=True, kw_only=True):
-    """It names a reservation that begins then."""
+    """The job names a reservation that begins at `at`."""
 
     name: str
     at: float
 
 
 class ReservationTooShort(msgspec.Struct, frozen=True, kw_only=True):
-    """It names a reservation, and would not be over when that is."""
+    """The job names a reservation, and could not end before the reservation must be clear."""
 
     name: str
     begins_at: float
     ends_at: float
-    """Or when its GPUs are to be clear …"""
+    """End of the reservation, or the instant at which its GPUs must be clear for `for_next`."""
     longest_s: int
-    """A job of this limit could start in it: now if it is under way, else at its begin."""
+    """Longest time limit with which a job could start: now if the reservation is active, else at its begin."""
     next_at: float | None = None
-    """Of a later occurrence that is long enough: when that begins."""
+    """Begin of a later occurrence that is long enough; None: there is none."""
     for_next: str = ""
-    """… for this reservation, which comes then."""
+    """Next reservation of the same GPUs; empty: `ends_at` is the reservation's own end."""
 
 
 class NotInReservation(msgspec.Struct, frozen=True, kw_only=True):
-    """It names a reservation in which it cannot start as things stand."""
+    """The job names a reservation in which it cannot start at present."""
 
     name: str
     why: str
-    """Half a sentence: ``that is over, or was deleted``."""
+    """Half a sentence about the reservation: ``that is over, or was deleted``."""
     hint: str = ""
     is_gone: bool = False
-    """No occurrence of it is left or planned."""
+    """The reservation has no occurrence, past ones excepted."""
     is_late: bool = False
-    """All that are planned will be over before it could start."""
+    """All planned occurrences end before the job could start."""
 
 
 class RunsIntoReservation(msgspec.Struct, frozen=True, kw_only=True):
-    """It fits now, and would still run where and when something is reserved."""
+    """The job fits now, but would still run where and when a reservation begins."""
 
     name: str
     clear_at: float
-    """It would have to be over by then."""
+    """Instant at which the job must have ended."""
     begins_at: float
     ends_at: float | None
-    """When the job would be over; None: it has no time limit."""
+    """Instant at which the job would end; None: the job has no time limit."""
     nodes: tuple[str, ...]
-    """Where they would meet."""
+    """Nodes that both would use."""
 
 
 class OutOfLicenses(msgspec.Struct, frozen=True, kw_only=True):
+    """Too few of the cluster's licences are free."""
+
     name: str
     wanted: int
     free: int
     total: int
     holders: tuple[tuple[JobId, str, int], ...]
-    """(job, user, how many), the most first"""
+    """(job, user, count), the largest count first."""
 
 
 class Preempts(msgspec.Struct, frozen=True, kw_only=True):
-    """Others give way to it, or give up some of what they have, and what they leave is kept for it."""
+    """The job waits for its victims to end or to shrink; the resources that they free are kept for the job."""
 
     victims: tuple[JobId, ...]
-    """Those that are still there, or have not given it up yet."""
+    """Victims that still hold resources."""
     until: float
-    """When the last of them is ended."""
+    """Instant at which the last victim is ended."""
 
 
 class NotWorthPreemptingYet(msgspec.Struct, frozen=True, kw_only=True):
-    """Others may give their turns to it when it has waited for as long as that is worth."""
+    """Time-slicing may preempt other jobs for this job once it has waited long enough to pay for the preemption."""
 
     victims: tuple[JobId, ...]
-    """As things stand."""
+    """Jobs that would be preempted as things are now."""
     at: float
+    """Earliest instant of the preemption."""
 
 
 Wait = (
@@ -349,54 +368,58 @@ Wait = (
 
 
 class Protected(msgspec.Struct, frozen=True, kw_only=True):
-    """A blocked job that nothing behind it may delay."""
+    """A blocked job with a planned start, which no later job may delay."""
 
     job_id: JobId
     slot: str
-    """Why it is protected: ``first``, ``wide`` (the oldest over several nodes) or ``oldest``."""
+    """Why the job is protected: ``first``, ``wide`` (the oldest job on several nodes) or ``oldest``."""
     starts_at: float
+    """The planned start."""
     is_promise: bool
-    """Everything in its way has a time limit; else `starts_at` is an estimate, and is corrected when overrun."""
+    """Every job in the way has a time limit; otherwise `starts_at` is an estimate that moves when it is overrun."""
     nodes: tuple[str, ...]
     grants: tuple[Grant, ...] = ()
-    """What is kept for it, from then until `until`; the next plan may find something better."""
+    """Resources kept for the job from `starts_at` to `until`; the next plan may find better ones."""
     until: float = math.inf
+    """End of the planned run; infinite: the job has no time limit."""
     reservation: str = ""
-    """It is to start in what this one keeps."""
+    """Reservation in which the job is to start; empty: outside reservations."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     made_at: float
-    """The instant of the snapshot."""
+    """Instant of the snapshot."""
     starts: tuple[Start, ...]
     preemptions: tuple[Preemption, ...] = ()
     growths: tuple[Growth, ...] = ()
     waits: dict[JobId, Wait] = {}
+    """Reasons of pending jobs; a job that is missing waits behind the head of its partition (`heads`)."""
     protected: tuple[Protected, ...] = ()
     heads: dict[str, JobId] = {}
-    """By partition: the oldest job that waits for resources; whoever is not in `waits` is behind it."""
+    """Partition → the oldest job that waits for resources."""
     is_strict: bool = False
-    """Whoever comes in behind one of the heads could not start, unless others give way to it."""
+    """No job that enters the queue behind a head could start, except by preemption."""
     heads_inside: dict[str, JobId] = {}
-    """Likewise, by reservation that is under way, of those that name it."""
+    """Active reservation → the oldest job that names the reservation and waits for resources."""
     partitions: dict[str, bool] = {}
-    """Those that there were, and whether they were up."""
+    """Partition → whether it was up, when the plan was made."""
     billing: Billing = Billing()
-    """As the policy was."""
+    """Billing weights of the policy when the plan was made."""
     starting: frozenset[JobId] = frozenset()
-    """The jobs of `starts`, to look one up."""
+    """Jobs of `starts`, as a set for look-ups."""
     kept_back: dict[tuple[str, str, str], tuple[OverLimit | OverQuota, ...]] = {}
-    """By user, account and QOS of jobs that limits keep back, and that the pass has not looked at one by one: what of
-    each limit is used.  ``wanted`` is for each job to fill in."""
+    """(user, account, QOS) → limits that keep back all such jobs, which the pass therefore did not visit one by one.
+    Each reason's ``wanted`` is to be set for the job in question."""
     closes: dict[tuple[str, int], tuple[float, str]] = {}
-    """By name and number of an occurrence that has to be clear for another reservation before it is over: by when, and
-    for which."""
+    """(reservation, occurrence number) → (instant by which the occurrence must be clear, reservation that needs its
+    resources), for occurrences that must be clear before their end."""
     resumes_at: JobId | None = None
-    """The pass was cut short, and has not reached this job and more behind it; None: it has reached all."""
+    """First job that the pass did not reach because its budget was used up; None: the pass reached all jobs."""
     changes_at: float | None = None
-    """When time alone lets somebody start: who holds out for better nodes takes others, or somebody's turn is over;
-    None: that is not so."""
+    """Earliest instant at which a job may start merely because time has passed: a job that waits for better nodes
+    accepts others, or a time slice ends.  None: there is none."""
     searches_from: JobId | None = None
-    """For this job and those behind it nobody was looked for who might give way: there were too many before it."""
+    """First job for which the pass searched no victims, because its search budget was used up; the next pass resumes
+    there.  None: the pass searched for all jobs."""
     is_worth_another: bool = False
-    """What starts lets others start whom this pass had looked at before."""
+    """The starts of this plan may let jobs start that the pass had already visited: plan again at once."""

@@ -1,4 +1,4 @@
-"""The settings that decisions depend on: partitions, and tables as gq.toml has them.  Immutable.  Pure."""
+"""The policy: partitions, and the tables of gq.toml that decisions depend on.  Immutable.  Pure."""
 
 from __future__ import annotations
 
@@ -16,72 +16,77 @@ ALL_NODES = ("*",)
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of gq.toml: a named set of nodes with limits and access rules."""
+
     name: str
     nodes: tuple[str, ...] = ALL_NODES
-    """Names of its nodes; ``("*",)``: every node of the cluster."""
+    """Names of the partition's nodes; ``("*",)``: every node of the cluster."""
     is_default: bool = False
     is_up: bool = True
     default_time_s: int | None = None
-    """For jobs that name no time limit; None: the maximum."""
+    """Time limit of jobs that request none; None: the maximum."""
     max_time_s: int | None = None
-    """None: unlimited."""
+    """Maximum time limit; None: unlimited."""
     priority: int = 0
-    """The highest of all partitions counts as 1 in the priority's partition factor."""
+    """Priority; divided by the highest of all partitions it is the partition factor of a job's priority."""
     max_nodes: int | None = None
-    """Of one job."""
+    """Maximum number of nodes of one job; None: unlimited."""
     default_cpus_per_gpu: int | None = None
-    """For jobs with GPUs that say no number of CPUs."""
+    """CPUs for each GPU of jobs that request GPUs but no CPUs."""
     default_mem_per_gpu_mib: int | None = None
-    """For jobs with GPUs that say nothing of memory."""
+    """Memory for each GPU of jobs that request GPUs but no memory."""
     users: tuple[str, ...] = ()
-    """Who may use it; users, groups and accounts empty: everybody."""
+    """Users who may use the partition; with users, groups and accounts empty every user may."""
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
-    """And the accounts below them."""
+    """Accounts that may use the partition, with the accounts below them."""
     qos: tuple[str, ...] = ()
-    """Only jobs of these; empty: of all."""
+    """QOS whose jobs may use the partition; empty: all."""
 
     @property
     def implied_time_s(self) -> int | None:
-        """The time limit of a job that names none; None: it has no limit."""
+        """Time limit of a job that requests none; None: no time limit."""
         return self.max_time_s if self.default_time_s is None else self.default_time_s
 
     def has_node(self, node: str) -> bool:
         return self.nodes == ALL_NODES or node in self.nodes
 
     def missing_nodes(self, known: Container[str]) -> tuple[str, ...]:
-        """Names of `nodes` for which no node is `known`."""
+        """Names in `nodes` that are not in `known`."""
         return () if self.nodes == ALL_NODES else tuple([name for name in self.nodes if name not in known])
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings that decisions depend on."""
+
     cluster: str = "gq"
     partitions: tuple[Partition, ...] = (Partition(name="main", is_default=True),)
     limits: Limits = Limits()
     timers: Timers = Timers()
     owner_uid: int = 0
-    """The controller's own uid: always an administrator, and in a private cluster the only user served besides root."""
+    """Uid of the controller, which is always an administrator; in a private cluster only this user and root are
+    served."""
     is_shared: bool = False
-    """A system's cluster, run by root: every user is served, and jobs run as their submitter."""
+    """The cluster is a system's, run by root: it serves every user, and jobs run as their submitter."""
     administrators: tuple[str, ...] = ()
-    """Users, and groups as ``%name``; root is one always."""
+    """Users, and groups as ``%name``; root is always an administrator."""
     operators: tuple[str, ...] = ()
     root_jobs: bool = False
     """Root may submit jobs to a shared cluster."""
     login_nodes: tuple[str, ...] = ()
-    """Nodes that this controller's gq.toml marks as login nodes, besides those that joined as such."""
+    """Nodes that gq.toml marks as login nodes, besides the nodes that joined as login nodes."""
     endpoint: str = ""
-    """Where nodes of other hosts reach the controller (``tcp://ADDRESS:PORT``); empty: nowhere."""
+    """Endpoint for nodes on other hosts (``tcp://ADDRESS:PORT``); empty: none."""
     client_endpoint: str = ""
-    """Where clients outside the cluster reach it, likewise."""
+    """Endpoint for clients outside the cluster (``tcp://ADDRESS:PORT``); empty: none."""
     server_key: str = ""
-    """Its public key (Z85); empty without a tcp door."""
+    """Public key of the controller (Z85); empty: no tcp listener."""
     job_requeue: bool = True
     default_mem_per_cpu_mib: int | None = None
     use_interactive_step: bool = False
     weights: PriorityWeights = PriorityWeights()
     plugins: dict[str, Callable[[Columns], Floats]] = {}
-    """The site's own factors of the priority (`gqd.sched.plugins.PriorityFactor`), checked, by name."""
+    """The site's own priority factors (`gqd.sched.plugins.PriorityFactor`), checked, by name."""
     billing: Billing = Billing()
     accounting: Accounting = Accounting()
     booking: Booking = Booking()
@@ -89,17 +94,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     topology: tuple[Switch, ...] = ()
     notify: NotifySettings = NotifySettings()
     licenses: dict[str, int] = {}
-    """Of the whole cluster: name → how many."""
+    """Licence → number in the whole cluster."""
     zone: tzinfo = UTC
-    """In which days, weeks and months of budgets begin; its rules are in memory."""
+    """Time zone of the days, weeks and months of budgets, with its rules loaded."""
 
     def partition(self, name: str) -> Partition | None:
         return next((partition for partition in self.partitions if partition.name == name), None)
 
     @property
     def clear_s(self) -> float:
-        """A job that is allocated now may be gone only so long after its limit: until it starts, from then on the limit
-        counts; and from TERM to KILL.  Then nodes are cleared."""
+        """Seconds before a reservation by which a job's time limit must have ended: an upper bound for the job's
+        launch, for TERM to KILL, and for clearing its nodes."""
         return self.timers.prepare_s + self.timers.grace_s + self.booking.clear_time_s
 
     @property

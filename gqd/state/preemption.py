@@ -1,4 +1,4 @@
-"""Who gives way to whom, and what came of it: values of the durable state, and their invariant.  Pure."""
+"""Values of preemption in the records of attempts and jobs.  Pure."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from gq.model.ids import JobId
 from gq.model.job import SignalSpec
 
 MOST_NOTICE_S = 600
-"""So long before its end a job that gives way is told at most: else one that wants its signal a week before its time
-limit would give way to nobody."""
+"""Maximum number of seconds between the notice and the end of a victim.  Without it, a job that asks for its signal a
+week before its time limit could hardly be preempted."""
 
 
 class PreemptionNotice(msgspec.Struct, frozen=True, kw_only=True, rename={"preemptor": "to", "notified_at": "told_at"}):
-    """Of an attempt that was told to: it is ended at `ends_at`, unless it is over by then or may stay after all."""
+    """The preemption that a victim was notified of: it ends at `ends_at` unless it ends earlier or the preemption is
+    withdrawn."""
 
     preemptor: JobId
     notified_at: float
     ends_at: float
     is_reclaim: bool = False
     parks: bool = False
-    """It is not ended at that instant but parked (`gqd.state.parked`)."""
+    """At `ends_at` the victim is parked (`gqd.state.parked`), not ended."""
 
 
 class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of a job that has given way: the last time, and what all times have cost."""
+    """The latest preemption of a job, and the cost of all its preemptions."""
 
     by: str
-    """The label of the other job, whoever asks; it may be long gone."""
+    """Label of the preemptor, which may no longer be in memory."""
     user: str
-    """Its owner."""
+    """Owner of the preemptor."""
     at: float
     lost_gpu_s: float
     is_reclaim: bool = False
     reservation: str = ""
-    """In which that one runs."""
+    """Reservation in which the preemptor runs; empty: none."""
     not_parked: str = ""
-    """Why it was ended, where it was to stand still."""
+    """Why the job was ended although it was to be parked."""
     times: int = 1
     all_lost_gpu_s: float = 0.0
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """Of a job that was started again and said when it was where it had been before."""
+    """Measured cost of a job's resumes after preemption."""
 
     attempt: int
-    """In which it said so last."""
+    """Attempt that last reported to have caught up."""
     cost_s: float
-    """What a resume costs it: half of it is the last one, a quarter the one before."""
+    """Mean seconds until a restarted attempt has caught up: the last one weighs one half, the one before a quarter, and
+    so on."""
 
 
 def notice_s(signal: SignalSpec | None) -> float:
-    """From when a job that gives way is told to when it is ended: as long as before its time limit, within bounds."""
+    """Seconds between the notice and the end of a victim: as in its ``--signal``, within bounds."""
     return 0.0 if signal is None else float(min(signal.before_s, MOST_NOTICE_S))

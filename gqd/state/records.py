@@ -26,11 +26,11 @@ from gqd.state.reservation import OccurrenceKey
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True):
-    """A share of a node that the attempt has left; its part stays until the node says that nothing is there."""
+    """A node's share that an elastic attempt has left; the part stays until the node reports that it is empty."""
 
     grant: Grant
     ends_at: float
-    """By then it is empty."""
+    """Instant by which the share is expected to be empty."""
 
 
 class Agreement(msgspec.Struct, frozen=True, array_like=True):
@@ -48,67 +48,68 @@ class Agreement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Elastic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of an attempt.  What it holds is in its grants; what is to go is held until its node says so.
+    """Resize state of an elastic attempt; the attempt's grants hold what it has now, including what it is giving up.
 
-    Of GPUs it is on one node.  Of nodes (`is_of_nodes`) whole grants come and go, and no GPU of one does.
+    An attempt that is elastic in GPUs runs on one node.  An attempt that is elastic in nodes (`is_of_nodes`) gains and
+    loses whole grants, never single GPUs.
     """
 
     least: tuple[int, ...] = ()
-    """The GPUs that it began with: these stay its own."""
+    """GPUs that the attempt began with, which it always keeps."""
     most: int
-    """So many GPUs, or nodes, it asked for."""
+    """Maximum number of GPUs, or of nodes, that the job asked for."""
     agreed: int | None = None
     """The lowest number of GPUs, or nodes, in the agreements that are in force; None: there are none."""
     agreements: tuple[Agreement, ...] = ()
     """The agreements, one for each user who asked and whose job has not ended yet."""
     least_cpus: tuple[int, ...] = ()
-    """The CPUs that it began with; likewise."""
+    """CPUs that the attempt began with, which it always keeps."""
     cpus_per_gpu: int = 0
-    """So many come and go with each GPU."""
+    """Number of CPUs that come and go with each GPU."""
     generation: int = 0
-    """Grows with each change; the node acts on the newest."""
+    """Number of the latest change; the node acts on the highest generation."""
     keeps: tuple[int, ...] | None = None
-    """What it is to have when the others are gone; None: nothing is to go."""
+    """GPUs that remain after the shrink under way; None: no shrink is under way."""
     keeps_cpus: tuple[int, ...] | None = None
-    """Of its CPUs; None: all of them."""
+    """CPUs that remain after the shrink; None: all of them."""
     ends_at: float | None = None
-    """By then they are gone; earlier, if the job says that it has given them up."""
+    """Instant by which the shrink is carried out; earlier if the job reports that it has released the GPUs."""
     to: tuple[tuple[JobId, int], ...] = ()
-    """For whom they are given up, and how many for each."""
+    """(job, count) for each job that receives released GPUs."""
     changed_at: float | None = None
-    """When it came to hold what it holds; None: it began with it."""
+    """Instant of the last change of the attempt's resources; None: they have not changed since the start."""
     gpu_s_before: float = 0.0
-    """GPU-seconds from its start until then."""
+    """GPU-seconds from the start until `changed_at`."""
     cpu_s_before: float = 0.0
-    """Likewise CPU-seconds."""
+    """CPU-seconds from the start until `changed_at`."""
     billed_s_before: float = 0.0
-    """Weighted ones."""
+    """Weighted GPU-seconds from the start until `changed_at`."""
     is_of_nodes: bool = False
     joined: tuple[tuple[str, int], ...] = ()
-    """The nodes beyond those that it began with, and the generation in which each came: a node may come again."""
+    """(node, generation in which it joined) for each node beyond those of the start; a node may join again."""
     going: tuple[str, ...] = ()
-    """Those of them that it is to give up by `ends_at`."""
+    """Joined nodes that the attempt gives up by `ends_at`."""
     left: tuple[Left, ...] = ()
-    """What it does not have any more, and its node has not said to be empty."""
+    """Shares that the attempt has given up and that their nodes have not reported empty."""
 
     @property
     def takes(self) -> int:
-        """So many GPUs, or nodes, it takes, if they are idle."""
+        """Number of GPUs, or of nodes, that the attempt accepts while they are idle."""
         return self.most if self.agreed is None else self.agreed
 
     def join_of(self, node: str) -> int:
-        """When that came to it; 0: it began with it, or does not have it."""
+        """Generation in which the node joined; 0: the attempt began with the node, or does not have it."""
         return dict(self.joined).get(node, 0)
 
 
 @dataclass(slots=True)
 class Part:
-    """One node's share of an attempt, while the node still has it."""
+    """A node's share of an attempt, while the node still has it."""
 
     grant: Grant
     phase: PartPhase
     is_stranded: bool = False
-    """The node is lost or silent: nobody waits for this part, but what it holds is not given away."""
+    """The node is lost or silent: the job no longer waits for this part, but its resources are not granted again."""
 
 
 class StepPartEnd(NamedTuple):
@@ -120,13 +121,16 @@ class StepPartEnd(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
+    """A running step of an attempt: the tasks of one `gqrun`."""
+
     step_id: StepId
     key: bytes
     layout: StepLayout
     start_at: float
     received: set[str] = field(default_factory=set)
-    """Nodes that have the order."""
+    """Nodes that have received the order."""
     part_ends: dict[str, StepPartEnd] = field(default_factory=dict)
+    """Node → how the step's tasks ended there."""
     end_at: float | None = None
     outcome: Outcome | None = None
     exit: ExitStatus | None = None
@@ -135,53 +139,55 @@ class Step:
 
 @dataclass(slots=True)
 class Attempt:
-    """One try at running a job.  In memory while it is its job's latest, or a node still has a part of it."""
+    """An attempt to run a job; kept in memory while it is the job's latest, or a node still has a part of it."""
 
     attempt_id: AttemptId
     grants: tuple[Grant, ...]
-    """As allocated, batch node first; of an elastic one what it holds now, or held last."""
+    """Grants, the batch node's first; of an elastic attempt the present ones, or the last."""
     allocated_at: float
     parts: dict[str, Part]
-    """By node, in the order of `grants`; a part leaves when its node says that it is empty."""
+    """Node → part, in the order of `grants`; a part is removed when its node reports that it is empty."""
     master_port: int = 0
     start_at: float | None = None
     end_at: float | None = None
-    """When it was over or began to be ended."""
+    """Instant at which the attempt ended or began to be ended."""
     outcome: Outcome | None = None
     exit: ExitStatus | None = None
     reason: str = "None"
     why: str = ""
     failure_class: str = ""
     then: AfterEnding | None = None
+    """The job's fate when all parts are empty."""
     grace_s: int = 0
     usage: Usage = Usage()
     billing: int = 0
-    """Millionths of a weighted GPU, from `start_at` to `end_at`."""
+    """Billing rate from `start_at` to `end_at`, in millionths of a weighted GPU."""
     slot: str = ""
-    """It went ahead of its turn: see `gqd.state.plan.Protected`."""
+    """Slot in which the attempt was started ahead of its turn: see `gqd.state.plan.Protected`."""
     occurrence: OccurrenceKey | None = None
-    """It runs in this one of a reservation."""
+    """Occurrence of the reservation in which the attempt runs; None: outside reservations."""
     borrows: tuple[str, ...] = ()
-    """It runs in none, and started on what these reservations keep: it gives way to jobs of any reservation."""
+    """Reservations that lend their idle resources; jobs of any reservation may preempt such an attempt."""
     priority: int = 0  # of the job in the queue when it was given its grants
     estimate: FirstEstimate | None = None
-    """What the job was told first of when it would start."""
+    """First estimate of the start that the job's owner was shown."""
     checkpoint_at: float | None = None
-    """When it last said that what it has done is saved."""
+    """Instant of the last checkpoint that the processes reported."""
     preemption: PreemptionNotice | None = None
+    """The preemption that the attempt was notified of; None: the attempt is not being preempted."""
     lost_gpu_s: float = 0.0
-    """Of one that was preempted: what it had done since its last checkpoint, or its start."""
+    """GPU-seconds of work lost by preemption: since the last checkpoint, or else since the start."""
     suspended_at: float | None = None
-    """Its processes stand still since then."""
+    """Instant since which the processes are suspended; None: they run."""
     suspended_s: float = 0.0
-    """So long they did before that: does not count against the time limit."""
+    """Total of earlier suspensions, which do not count against the time limit."""
     elastic: Elastic | None = None
-    """Its GPUs may become more and fewer."""
+    """Resize state of an elastic attempt; None: the attempt is not elastic."""
     next_step: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
-    """Running ones only; ended steps are in the database."""
+    """Running steps by number; ended steps are only in the database."""
     view: object = field(default=None, compare=False, repr=False)
-    """What the planner was told of it (`gqd.control.snapshot`); None: not yet, or that has changed."""
+    """Cached planner view of the attempt (`gqd.control.snapshot`); None: not made yet, or outdated."""
 
     @property
     def batch_node(self) -> str:
@@ -189,12 +195,12 @@ class Attempt:
 
     @property
     def was_let_go(self) -> bool:
-        """The node with the script was: it may run, whether that is known or not."""
+        """The batch node was ordered to start the script, which may run whether or not the node has reported so."""
         batch_part = self.parts.get(self.batch_node)
         return batch_part is not None and batch_part.phase in (PartPhase.GOING, PartPhase.LIVE)
 
     def waits_for(self) -> list[str]:
-        """Nodes whose parts must be gone before the attempt is over."""
+        """Nodes whose parts must be empty before the attempt is over."""
         return [node for node, part in self.parts.items() if not part.is_stranded]
 
     def unsaved_gpu_s(self, at: float) -> float:
@@ -210,23 +216,24 @@ class Attempt:
 class ArrayTasks:
     """The tasks of an array; the sets are bit sets (`gq.model.tasks`).
 
-    Each task is in exactly one place: waiting here, cancelled here, or a job of its own, which has ended well, badly
-    or not yet.  The record stays PENDING until none waits and all that left have ended.
+    Each task is either waiting, cancelled, or a job of its own that is active, succeeded or failed.  The array's record
+    stays PENDING until no task waits and all jobs of tasks have ended.
     """
 
     waiting: int
     throttle: int | None = None
     cancelled: int = 0
     succeeded: int = 0
-    """Of those that left and have ended."""
+    """Tasks whose own jobs have completed."""
     failed: int = 0
+    """Tasks whose own jobs have ended with any other outcome."""
     jobs: dict[int, JobId] = field(default_factory=dict, compare=False)
-    """Index: tasks that left, as long as their jobs are in memory."""
+    """Index: task → its job, while that job is in memory."""
     active: int = field(default=0, compare=False)
-    """Index: how many of them hold resources, which is what the throttle counts."""
+    """Index: number of tasks whose jobs hold resources, which the throttle bounds."""
 
     def __repr__(self) -> str:
-        """Python refuses to write so large numbers."""
+        """Show the sets as ranges; Python refuses to print such large integers."""
         sets = (self.waiting, self.cancelled, self.succeeded, self.failed)
         words = zip(("waiting", "cancelled", "succeeded", "failed"), sets, strict=True)
         told = [f"{word}={format_tasks(tasks, 8)}" for word, tasks in words if tasks]
@@ -235,6 +242,8 @@ class ArrayTasks:
 
 @dataclass(slots=True)
 class Job:
+    """A job, or an array's record, that is pending, active, or ended and still in memory."""
+
     job_id: JobId
     spec: JobSpec
     user: str
@@ -245,56 +254,57 @@ class Job:
     requeue: bool
     submit_at: float
     eligible_at: float
-    """Since when it could have started as far as its owner's wishes go (submit, begin, release, requeue)."""
+    """Instant since which the owner lets the job start (submission, begin time, release, requeue)."""
     state: JobState = JobState.PENDING
     outcome: Outcome | None = None
     hold: Hold | None = None
     attempt: int = 0
-    """Number of the latest attempt; 0: never allocated."""
+    """Number of the latest attempt; 0: the job was never allocated."""
     restart_count: int = 0
     ran_s: float = 0.0
-    """So long it has run, in attempts that are over and after which it waited again."""
+    """Run time of earlier attempts after which the job was queued again."""
     launch_failures: int = 0
-    """In a row, by the job's own fault."""
+    """Consecutive launch failures that were the job's own fault."""
     avoid: dict[str, float] = field(default_factory=dict)
-    """Nodes that this job leaves out, until when."""
+    """Node → instant until which the job is not placed on it."""
     start_at: float | None = None
-    """Of the latest attempt."""
+    """Start of the latest attempt."""
     end_at: float | None = None
     exit: ExitStatus | None = None
     reason: str = "None"
-    """Of a durable kind: why a launch failed, how it ended.  Why it waits now is the planner's to say."""
+    """Durable reason: why a launch failed, or how the job ended.  The planner knows why the job waits now."""
     why: str = ""
     failure_class: str = ""
     account: str = ""
-    """Empty only in rows from before there were accounts."""
+    """Account; empty only in rows of versions without accounts."""
     qos: str = NORMAL_QOS
     accrue_at: float | None = None
-    """Since when its priority grows with age: it could start as far as its owner and its dependencies go.  A requeue
-    does not change it; None: not yet."""
+    """Instant since which the priority grows with age: owner and dependencies let the job start.  A requeue does not
+    change it; None: not yet."""
     array: ArrayTasks | None = None
-    """Of an array's record."""
+    """Tasks of the array whose record this job is; None: the job is no array's record."""
     array_job_id: JobId | None = None
-    """Of a task that left it; likewise the next."""
+    """Array of the task that this job is; None: the job is no task."""
     array_task_id: int | None = None
+    """Number of the task within its array."""
     dependency: Dependency | None = None
-    """What is not met yet."""
+    """Terms of the dependency that are still open."""
     never: str = ""
-    """Why that can never be."""
+    """Why the dependency can never be met; empty: it still can."""
     ready: int = field(default=0, repr=False)
-    """Of an array with ``aftercorr``: the tasks that may start."""
+    """Tasks that may start, of an array with ``aftercorr`` (a bit set)."""
     hook: str = ""
-    """What the site's submit hook did to it."""
+    """Changes that the site's submit hook made to the job."""
     expected_s: float | None = None
-    """How long it is expected to run: its time limit, else as jobs like it did; None: unknown.  Never ends it."""
+    """Expected run time: the time limit, else the run time of similar jobs; None: unknown.  It never ends the job."""
     estimate: FirstEstimate | None = None
-    """What it was told first of when its next attempt starts."""
+    """First estimate of the next attempt's start that the owner was shown."""
     asks: tuple[Ask, ...] = ()
-    """What others have asked of its owner."""
+    """Requests that other users made of the job's owner."""
     preempted: Preempted | None = None
-    """That it has given way to others."""
+    """Latest preemption of the job, and the cost of all of them; None: the job was never preempted."""
     resumed: Resumed | None = None
-    """What it has measured of its resumes."""
+    """Measured cost of the job's resumes."""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -302,26 +312,29 @@ class Job:
 
     @property
     def label(self) -> str:
-        """Its id as people write it: ``7``, of a task ``7_3``."""
+        """Id as users write it: ``7``, or ``7_3`` for a task."""
         return str(self.job_id) if self.array_task_id is None else f"{self.array_job_id}_{self.array_task_id}"
 
     @property
     def is_waiting(self) -> bool:
-        """It is in the queue: pending, and of an array's record something waits in it."""
+        """The job is in the queue: it is pending, and an array's record has waiting tasks."""
         return self.state is JobState.PENDING and (self.array is None or self.array.waiting != 0)
 
     @property
     def holds_resources(self) -> bool:
+        """The job is active: STARTING, RUNNING or COMPLETING."""
         return self.state not in (JobState.PENDING, JobState.ENDED)
 
     @property
     def width(self) -> int:
-        """How many jobs it counts as: an array's record as the tasks that wait in it."""
+        """Number of jobs that the record counts as: an array's record counts as its waiting tasks."""
         return 1 if self.array is None else self.array.waiting.bit_count()
 
 
 @dataclass(slots=True)
 class Node:
+    """A registered node: its inventory, its state and what its parts hold."""
+
     name: str
     address: str
     inventory: Inventory
@@ -342,23 +355,23 @@ class Node:
     backoff_until: float = 0.0
     backoff_failures: int = 0
     held: dict[AttemptId, Grant] = field(default_factory=dict, compare=False)
-    """Index: the parts that are here."""
+    """Index: grants of the parts on this node."""
     free_cpu_mask: int = field(default=0, compare=False)
     free_gpu_mask: int = field(default=0, compare=False)
-    """Not held by a part; drained GPUs are taken off by the view."""
+    """GPUs held by no part; the planner's view removes drained GPUs."""
     used_memory_mib: int = field(default=0, compare=False)
     used_resources: dict[str, int] = field(default_factory=dict, compare=False)
-    """Generic ones, by name; what is not here is not in use.  Likewise the next."""
+    """Amounts of generic resources in use, by name; unused ones are absent."""
     used_licenses: dict[str, int] = field(default_factory=dict, compare=False)
-    """Of the cluster, by jobs whose first grant is here."""
+    """Amounts of cluster licences in use by jobs whose first grant is here; unused ones are absent."""
     free_since: int = field(default=0, compare=False)
-    """Grows in the order in which nodes came to have as many free GPUs as they have; 0: nothing was held since the
-    start.  Derived: not kept over a restart."""
+    """Increasing stamp of the last change of the node's free GPUs, which orders nodes; 0: no change since the
+    controller's start.  Not stored."""
     view: object = field(default=None, compare=False, repr=False)
-    """As of `Attempt`."""
+    """Cached planner view of the node, as in `Attempt.view`."""
 
     def recount(self) -> None:
-        """Make the free masks anew from `held`."""
+        """Recompute the free masks and amounts in use from `held`."""
         self.free_cpu_mask = (1 << self.inventory.cpus) - 1
         self.free_gpu_mask = sum(1 << gpu.index for gpu in self.inventory.gpus)
         self.used_memory_mib, self.used_resources, self.used_licenses = 0, {}, {}
@@ -391,13 +404,13 @@ class Node:
                     del used[one.name]
 
     def _has(self, grant: Grant) -> bool:
-        """All of it is still there: the node has not registered with less since."""
+        """Whether the node's present inventory includes the whole grant; the node may have registered with less."""
         gpus = {gpu.index for gpu in self.inventory.gpus} if grant.gpus else set()
         return max(grant.cpus, default=-1) < self.inventory.cpus and gpus.issuperset(grant.gpus)
 
 
 def mask_of(ids: tuple[int, ...]) -> int:
-    """Bit set of ids."""
+    """Bit set of these indices."""
     mask = 0
     for one in ids:
         mask |= 1 << one
@@ -406,7 +419,8 @@ def mask_of(ids: tuple[int, ...]) -> int:
 
 @dataclass(slots=True)
 class Claim:
-    """What a waiting job is to have when others have given way.  Nobody else gets what is free of it."""
+    """Resources that are earmarked for a pending job while its victims are preempted.  No other job gets free parts of
+    them."""
 
     job_id: JobId
     grants: tuple[Grant, ...]
@@ -417,20 +431,21 @@ class Claim:
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of an attempt on one node."""
+    """An attempt on one node that is suspended for a preemptor, and lends its CPUs and GPUs to that job."""
 
     to: JobId
+    """The preemptor."""
     at: float
-    """When its node was told; no other parking of it has the same."""
+    """Instant of the order to suspend, which identifies this parking of the attempt."""
     lent: Grant | None = None
-    """None: its node has not said yet that it stands still."""
+    """Resources lent; None: the node has not reported yet that the attempt is suspended."""
     gpu_memory: tuple[tuple[int, int], ...] = ()
-    """(GPU, MiB that it holds) of those that it lends."""
+    """(GPU, MiB that the attempt still occupies) for the lent GPUs."""
 
 
 @dataclass(slots=True)
 class Key:
-    """See `gq.model.key.KeyInfo`."""
+    """An enrolled key; see `gq.model.key.KeyInfo`."""
 
     public: str
     kind: KeyKind
@@ -442,19 +457,21 @@ class Key:
     is_login: bool = False
     expires_at: float | None = None
     joined: str = ""
-    """Of a join key that was used: the public key of the node that it let in; it opens nothing else any more."""
+    """Public key of the node that used this join key, which admits no other node; empty: not used."""
     note: str = ""
 
 
 @dataclass(slots=True)
 class Member:
-    """A user in an account, and what was used there."""
+    """A member of an account, and the usage of this user there."""
 
     info: MemberInfo
     usage: DecayedUsage = field(default_factory=DecayedUsage)
 
 
 class LimitKey(NamedTuple):
+    """Identifies a limit: its holder, resource, and whether it is per user."""
+
     holder: Holder
     name: str
     resource: str
@@ -466,13 +483,15 @@ def limit_key(limit: LimitInfo) -> LimitKey:
 
 
 class BudgetKey(NamedTuple):
+    """Identifies a budget: a limit, and the user if the limit is per user."""
+
     limit: LimitKey
     user: str
-    """Empty: of all users together."""
+    """User; empty: the budget of all users together."""
 
 
 class Answer(NamedTuple):
-    """What a request that changed something was answered."""
+    """The stored reply to a request that changed something."""
 
     at: float
     uid: int

@@ -1,4 +1,5 @@
-"""What is kept for whom and when, as the controller has it.  Mutable facts; only apply functions change them.  Pure."""
+"""Reservations and their occurrences, with the resources that they reserve.  Only apply functions change them.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from gq.model.resource import Grant
 
 
 class OccurrenceKey(NamedTuple):
-    """Which occurrence of which reservation."""
+    """Identifies an occurrence: the reservation's name and the occurrence's number."""
 
     name: str
     number: int
@@ -20,40 +21,44 @@ class OccurrenceKey(NamedTuple):
 
 @dataclass(slots=True)
 class Occurrence:
+    """A period of a reservation, with the resources reserved for it."""
+
     number: int
     begin_at: float
     end_at: float
     grants: tuple[Grant, ...]
-    """Exact; no two occurrences that are not past have the same GPU or CPU at the same time."""
+    """Reserved resources; no two overlapping occurrences reserve the same GPU or CPU."""
     state: OccurrenceState = OccurrenceState.PLANNED
     missing_gpus: int = 0
     ended_at: float | None = None
     why: str = ""
     used_at: float | None = None
-    """When the first job started in it: one whose launch failed has not used it."""
+    """Instant at which the first job started in the occurrence; failed launches do not count."""
     empty_since: float | None = None
-    """When the last job in it was over; None: one runs, or none ever did."""
+    """Instant at which the last job in the occurrence ended; None: a job runs, or none has run yet."""
     used_gpu_s: float = 0.0
-    """Of parts of attempts in it that are gone."""
+    """GPU-seconds of parts that have ended in the occurrence."""
     inside: dict[AttemptId, None] = field(default_factory=dict, compare=False)
-    """Index: attempts in it that still have parts."""
+    """Index: attempts in the occurrence that still have parts."""
 
 
 @dataclass(slots=True)
 class Reservation:
+    """A reservation, and its occurrences that are not past."""
+
     reservation_id: int
-    """Of those that had this name, this one."""
+    """Distinguishes this reservation from earlier ones of the same name."""
     booking: Booking
     owner: str
     uid: int
     created_at: float
     occurrences: dict[int, Occurrence] = field(default_factory=dict)
-    """By number: those that are not past."""
+    """Occurrences that are not past, by number."""
     next_number: int = 1
     planned_until: float | None = None
-    """With a cron line: the begin of the last occurrence that was planned, skipped or found impossible."""
+    """Begin of the last occurrence of the cron line that was planned, skipped or found impossible."""
     over_at: float | None = None
-    """Since when there has been no occurrence that is not past; None: there is one."""
+    """Instant since which no occurrence is left; None: there is one."""
 
     @property
     def name(self) -> str:
@@ -61,21 +66,21 @@ class Reservation:
 
     @property
     def is_lent(self) -> bool:
-        """Who may borrow has what nobody uses of it."""
+        """Preemptible jobs may borrow resources that the reservation does not use."""
         return NEVER_LENT.isdisjoint(self.booking.flags)
 
     def active(self) -> Occurrence | None:
-        """The one under way."""
+        """Return the active occurrence; None: none is active."""
         return next((one for one in self.occurrences.values() if one.state is OccurrenceState.ACTIVE), None)
 
     def may_be_used_by(self, user: str, accounts: Iterable[str]) -> bool:
-        """`accounts`: the job's, and those above it."""
+        """Whether the user may submit jobs to the reservation; `accounts`: the job's account and its ancestors."""
         booking = self.booking
         return user == self.owner or user in booking.users or not set(booking.accounts).isdisjoint(accounts)
 
 
 def occurrence_info(one: Occurrence) -> OccurrenceInfo:
-    """As it is shown."""
+    """The occurrence as replies show it."""
     return OccurrenceInfo(
         number=one.number,
         begin_at=one.begin_at,

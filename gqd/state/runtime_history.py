@@ -1,9 +1,8 @@
-"""How long jobs ran, for guesses at how long the next ones will: a value by who submits and how many GPUs.  Pure.
+"""Run times of ended jobs, by member and number of GPUs, to predict the run times of similar jobs.  Pure.
 
-Of each user in an account the lengths of the last jobs are kept, in all and by the number of GPUs asked for.  Which
-of them a guess goes by, and what it is for a user of whom nothing is known, are the policy's
-(`gqd.control.runtime_estimate`). There is room for so many signatures (`MOST_SIGNATURES`); the one that nothing was
-learned of for longest goes first.
+For each user in each account the last run times are kept, over all jobs and by the number of GPUs requested.  The
+policy decides how many of them a prediction uses, and what is predicted without any (`gqd.control.runtime_estimate`).
+At most `MOST_SIGNATURES` signatures are kept; the one that was updated least recently is forgotten first.
 """
 
 from __future__ import annotations
@@ -17,24 +16,28 @@ ANY_GPUS = -1
 
 
 class Signature(NamedTuple):
+    """Jobs with similar run times: the same user, account and number of GPUs."""
+
     user: str
     account: str
     gpus: int
-    """That the job asks for; `ANY_GPUS`: all of the user's jobs."""
+    """Number of GPUs requested; `ANY_GPUS`: all of the user's jobs."""
 
 
 class RuntimeSamples(NamedTuple):
+    """Run times of the last jobs with one signature."""
+
     at: float
     lengths_s: tuple[float, ...]
-    """The latest last."""
+    """Run times in seconds, the latest last."""
 
 
 RuntimeHistory: TypeAlias = dict[Signature, RuntimeSamples]
-"""In the order in which something was learned of them."""
+"""Samples by signature, the least recently updated first."""
 
 
 def learn(lengths: RuntimeHistory, signature: Signature, ran_s: float, at: float) -> list[Signature]:
-    """A job ran so long.  → what has changed, and what is forgotten for it"""
+    """Add a run time; return the signatures that were changed or forgotten."""
     known = lengths.pop(signature, None)
     before = () if known is None else known.lengths_s
     lengths[signature] = RuntimeSamples(at, (*before, round(max(0.0, ran_s), 3))[-MAX_HISTORY_JOBS:])
@@ -47,8 +50,8 @@ def learn(lengths: RuntimeHistory, signature: Signature, ran_s: float, at: float
 
 
 def predict(lengths: RuntimeHistory, who: tuple[str, str], gpus: int, most: int) -> float | None:
-    """The mean of the last `most` jobs of (user, account) with as many GPUs, else of all of theirs; None: there were
-    none."""
+    """Mean of the last `most` run times of the member's jobs with this number of GPUs, else of all the member's jobs;
+    None: there are no samples."""
     for one in (gpus, ANY_GPUS):
         known = lengths.get(Signature(*who, one))
         if known is not None:

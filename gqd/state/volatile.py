@@ -1,6 +1,6 @@
-"""What may be forgotten: who was heard when, links, repeats of orders, held-back answers, the last plan.  Pure.
+"""State that may be lost at a restart: links, instants of order repeats, held-back replies, the last plan.  Pure.
 
-After a restart all of it is empty, and nothing that must survive depends on it.
+After a restart all of it is empty; nothing that must survive a restart depends on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gqd.state.reservation import OccurrenceKey
 
 @dataclass(slots=True)
 class OrderClock:
-    """An order that is owed to a node."""
+    """When an order that is owed to a node was sent."""
 
     first_sent_at: float
     last_sent_at: float
@@ -33,16 +33,16 @@ class OrderClock:
 
 
 class Target(NamedTuple):
-    """What is waited for: a job, all of an array, or some of its tasks."""
+    """The job that a `WaitJobs` waits for: a single job, a whole array, or some tasks of an array."""
 
     job_id: JobId
     tasks: int | None = None
-    """A bit set."""
+    """Bit set of the array's tasks; None: the job, or the whole array."""
 
 
 @dataclass(slots=True)
 class JobWaiter:
-    """A `WaitJobs` whose answer is held back."""
+    """A `WaitJobs` request whose reply is held back."""
 
     route: Route
     request_id: RequestId
@@ -51,16 +51,16 @@ class JobWaiter:
     wait_any: bool
     deadline_at: float
     watched: frozenset[JobId] = frozenset()
-    """Their ids, to look one up."""
+    """Ids of the targets, for look-ups."""
     place: int = 0
-    """Of the job that is looked at first: it had not come so far when it was last looked at."""
+    """Index of the target to check first, which was not done at the last check."""
     shown_to: Peer | None = None
-    """See `gqd.state.job_view.visible_to`."""
+    """User for whom private fields are blanked (`gqd.state.job_view.visible_to`); None: no fields are blanked."""
 
 
 @dataclass(slots=True)
 class StepWaiter:
-    """A `CreateStep` that waits for resources of its allocation."""
+    """A `CreateStep` request that waits for resources of its allocation."""
 
     peer: Peer
     route: Route
@@ -72,87 +72,94 @@ class StepWaiter:
 
 @dataclass(slots=True)
 class Volatile:
+    """The controller's state in memory that is never stored."""
+
     links: dict[str, Route] = field(default_factory=dict)
-    """Node → where it was last heard from; nodes that are not here get no jobs."""
+    """Node → route from which the node was last heard; a node without a link gets no jobs."""
     heard_at: dict[str, float] = field(default_factory=dict)
+    """Node → instant of its last message."""
     gpu_readings: dict[str, tuple[GpuReading, ...]] = field(default_factory=dict)
-    """Node → what its last heartbeat said of its GPUs."""
+    """Node → GPU readings in its last heartbeat."""
     lives: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node → the incarnations that were let in, the newest last; a daemon of an older one is shut out."""
+    """Node → incarnations that were welcomed, the newest last; older daemons of the node are refused."""
     report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Node → (incarnation, the highest number of its reports that was heard)."""
+    """Node → (incarnation, highest sequence number of its reports)."""
     part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)
+    """(attempt, node) → clock of the order that the part's phase requires."""
     step_orders: dict[tuple[StepId, str], float] = field(default_factory=dict)
-    """Orders about steps that a node owes an answer to: when they were last sent."""
+    """(step, node) → instant of the last order about the step that the node has not answered."""
     ending_steps: set[StepId] = field(default_factory=set)
-    """Steps that were asked to end: their nodes are owed the order until they say that it is so."""
+    """Steps that were asked to end; their nodes are sent the order until the steps have ended."""
     limit_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """Time limits that a node has not said it enforces: when they were last sent."""
+    """(attempt, node) → instant of the last time-limit order that the node has not confirmed."""
     owed_orders: dict[OwedKey, float] = field(default_factory=dict)
-    """Orders that a node has not confirmed (`Cluster.owed_orders`): when they were last sent."""
+    """Instant at which each unconfirmed order of `Cluster.owed_orders` was last sent."""
     suspend_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """Whether an attempt stands still, where its node has not said that it is so: when it was last told."""
+    """(attempt, node) → instant of the last suspend or resume order that the node has not confirmed."""
     resize_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """Changes of GPUs and nodes that a node has not said it knows: when they were last sent."""
+    """(attempt, node) → instant of the last resize order that the node has not confirmed."""
     stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """Stops for attempts of which no part is known here: when they were last sent."""
+    """(attempt, node) → instant of the last stop order for a part that the controller does not know."""
     preemption_notices: dict[AttemptId, PreemptionNotice] = field(default_factory=dict)
     """Victims whose nodes were notified of the preemption, until it is withdrawn or carried out."""
     notice_sent_at: dict[AttemptId, float] = field(default_factory=dict)
-    """When each victim was last notified."""
+    """Instant of each victim's last notice."""
     client_seen_at: dict[JobId, float] = field(default_factory=dict)
-    """Interactive jobs: when their client was last heard."""
+    """Interactive job → instant at which its client was last heard."""
     job_waiters: list[JobWaiter] = field(default_factory=list)
     step_waiters: list[StepWaiter] = field(default_factory=list)
     plan: Plan | None = None
-    """The last one adopted: why pending jobs wait."""
+    """The plan adopted last, which says why pending jobs wait."""
     estimates: dict[JobId, StartEstimate] = field(default_factory=dict)
-    """When the first of the waiting jobs start, as of `estimates_at` (0: never yet)."""
+    """Estimated starts of the first pending jobs, computed at `estimates_at`."""
     positions: dict[JobId, int] = field(default_factory=dict)
-    """Of every job that waited then, in its partition, from 1."""
+    """Position of every pending job in the queue of its partition, from 1, as of `estimates_at`."""
     reached: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By partition: a position for which there is an estimate, and when the last up to there starts."""
+    """Partition → (last position with an estimate, latest estimated start up to that position)."""
     estimates_at: float = 0.0
+    """Instant at which the estimates were computed; 0: never."""
     has_stale_estimates: bool = True
-    """Something has happened since."""
+    """The cluster has changed since the estimates were computed."""
     wants_plan: bool = True
+    """The cluster has changed so that a new plan is needed."""
     planned_at: float = 0.0
+    """Instant at which the last scheduling pass began."""
     is_planning: bool = False
-    """A pass is under way; what it says of ends is as they were when it began."""
+    """A scheduling pass runs on a snapshot; predicted ends in it are as of the pass's begin."""
     changes: int = 0
-    """How often something happened that may let a plan be another."""
+    """Number of changes since the start that may lead to another plan."""
     updated_jobs: set[JobId] = field(default_factory=set)
-    """Changed since the snapshot of the plan that is being made: what it says of them is out of date."""
+    """Jobs that changed since the snapshot of the running pass, whose results for these jobs are outdated."""
     next_time_event_at: float | None = None
-    """The next instant at which time alone may let a job start."""
+    """Next instant at which a job may start merely because time has passed."""
     started_at: float = 0.0
     there_since: float = 0.0
-    """The controller has been there all the time since then: it had started, or time had leapt."""
+    """Start of the controller's uninterrupted operation: its start, or the last leap of the clock."""
     periods_until: float = 0.0
-    """When the next day begins, and with it perhaps a week or a month of budgets."""
+    """Begin of the next day, and perhaps of the next week or month, of budgets."""
     nodes_view: tuple[object, ...] = ()
-    """What the planner was last told of the nodes (`gqd.control.snapshot`)."""
+    """Node views of the last snapshot (`gqd.control.snapshot`), for reuse."""
     zones: dict[str, tzinfo] = field(default_factory=dict)
-    """Time zones that something in the cluster names, by name; their rules are in memory."""
+    """Time zones that the cluster's records name, by name, with their rules loaded."""
     bookings_due_at: float = 0.0
-    """When time alone, or what has happened, next changes something about reservations."""
+    """Next instant at which reservations must be looked at again."""
     cron_due: dict[EntryKey, float] | None = None
-    """When each entry of a crontab is due next; None: not looked at yet."""
+    """Crontab entry → its next due time; None: not computed yet."""
     cron_asked: dict[EntryKey, float] = field(default_factory=dict)
-    """Entries that are being fired, and since when."""
+    """Crontab entries that are being fired → since when."""
     cron_next_at: float = 0.0
-    """When the next is due."""
+    """Earliest due time of all crontab entries."""
     delivery: Delivery = field(default_factory=Delivery)
-    """Which notices go out when."""
+    """Schedule of outgoing notices."""
     time_marks: list[tuple[float, JobId, int]] = field(default_factory=list)
-    """A heap: when owners are told how far attempts are in their time limits."""
+    """Heap of (instant, job, attempt) at which owners are notified that part of the time limit has passed."""
     bookings_tried: dict[OccurrenceKey, float] = field(default_factory=dict)
-    """When what is missing of them was last looked for."""
+    """Occurrence → instant at which replacements for its missing resources were last searched."""
     possible_shapes: set[Hashable] = field(default_factory=set)
-    """Shapes of requests that the nodes, as they are registered, can meet; only ever looked up."""
+    """Request shapes that the registered nodes can satisfy; only used for look-ups."""
 
     def leap(self, by_s: float, now: float) -> None:
-        """Time leapt forward: whoever was waited for has as long as before."""
+        """Shift all deadlines by a forward leap of the clock, so that no node or client loses waiting time."""
         self.there_since = now
         self.started_at += by_s
         instants: tuple[dict[Any, float], ...] = (

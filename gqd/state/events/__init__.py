@@ -1,1 +1,1 @@
-"""The durable facts, by noun; `event` lists them all."""
+"""The durable events, by noun; `event` lists all of them."""

@@ -7,7 +7,7 @@ from gqd.state.events.record import EventBase
 
 
 class AccountSet(EventBase, frozen=True, kw_only=True):
-    """Added or changed; the whole of it."""
+    """An account was added or changed; the event holds the whole account."""
 
     account: AccountInfo
 
@@ -17,7 +17,7 @@ class AccountRemoved(EventBase, frozen=True, kw_only=True):
 
 
 class MemberSet(EventBase, frozen=True, kw_only=True):
-    """Added or changed; what they used stays."""
+    """A member was added or changed; the member's usage stays."""
 
     member: MemberInfo
 
@@ -26,7 +26,7 @@ class MemberRemoved(EventBase, frozen=True, kw_only=True):
     user: str
     account: str
     heir: str = ""
-    """The account for which what they used goes on counting, as theirs; empty: it is forgotten."""
+    """Account to which the member's usage is transferred; empty: the usage is forgotten."""
 
 
 class QosSet(EventBase, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class LimitRemoved(EventBase, frozen=True, kw_only=True):
 
 
 class PeriodsBegan(EventBase, frozen=True, kw_only=True):
-    """The day, week and month that budgets count in began at these instants."""
+    """New periods of budgets began at these instants."""
 
     day_at: float
     week_at: float
@@ -57,6 +57,6 @@ class PeriodsBegan(EventBase, frozen=True, kw_only=True):
 
 
 class HalfLifeSet(EventBase, frozen=True, kw_only=True):
-    """From now on usage decays so fast; None: it does not.  What was used until now has decayed as before."""
+    """Usage decays with this half-life from now on (None: it does not decay); earlier usage has decayed as before."""
 
     half_life_s: float | None

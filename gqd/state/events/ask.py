@@ -1,4 +1,4 @@
-"""Facts of favours that are asked: see `gqd.state.events.event`.  Pure."""
+"""Events of requests to owners of jobs (``gqctl ask``).  Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gqd.state.events.record import EventBase
 
 
 class JobAsked(EventBase, frozen=True, kw_only=True):
-    """Somebody asks its holder a favour."""
+    """A user asked the job's owner a favour."""
 
     job_id: JobId
     by: str
@@ -17,7 +17,7 @@ class JobAsked(EventBase, frozen=True, kw_only=True):
 
 
 class AsksAnswered(EventBase, frozen=True, kw_only=True):
-    """All that was asked of this job, and was open."""
+    """All open requests about this job were answered."""
 
     job_id: JobId
     answer: AskAnswer

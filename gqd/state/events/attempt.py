@@ -11,22 +11,22 @@ from gqd.state.phases import AfterEnding, Hold
 
 
 class JobAllocated(EventBase, frozen=True, kw_only=True):
-    """An adopted plan: the attempt holds these grants; the first is the batch node's.  PENDING → STARTING"""
+    """A start of the plan was adopted: the attempt holds these grants, the batch node's first.  PENDING → STARTING."""
 
     attempt_id: AttemptId
     grants: tuple[Grant, ...]
     billing: int = 0
-    """Millionths of a weighted GPU that are billed while it runs."""
+    """Billing rate while the attempt runs, in millionths of a weighted GPU."""
     slot: str = ""
-    """It goes ahead of its turn: see `gqd.state.plan.Protected`."""
+    """Slot in which the attempt starts ahead of its turn: see `gqd.state.plan.Protected`."""
     reservation: str = ""
-    """It runs in this one …"""
+    """Reservation in which the attempt runs; empty: outside reservations."""
     occurrence: int = 0
-    """… in this occurrence of it."""
+    """Number of the reservation's occurrence."""
     borrows: tuple[str, ...] = ()
-    """Likewise as of `gqd.state.plan.Start`."""
+    """Reservations that lend resources: see `gqd.state.plan.Start.borrows`."""
     priority: int = 0
-    """The priority that the job had in the queue."""
+    """Priority of the job in the queue."""
 
 
 class PartPrepared(EventBase, frozen=True, kw_only=True):
@@ -44,49 +44,49 @@ class PartsReleased(EventBase, frozen=True, kw_only=True):
 
 
 class PartWentLive(EventBase, frozen=True, kw_only=True):
-    """The node acknowledged GO; the batch node: the script's process is alive."""
+    """The node acknowledged GO; on the batch node the script's process is running."""
 
     attempt_id: AttemptId
     node: str
 
 
 class JobStarted(EventBase, frozen=True, kw_only=True):
-    """STARTING → RUNNING; ``at`` is the start by the node's clock, never before the allocation."""
+    """The attempt started.  STARTING → RUNNING.  ``at``: the start by the node's clock, never before the allocation."""
 
     attempt_id: AttemptId
     master_port: int = 0
 
 
 class JobEnding(EventBase, frozen=True, kw_only=True):
-    """The attempt is over or is being ended; its parts are being stopped.  STARTING, RUNNING → COMPLETING"""
+    """The attempt has ended or is being ended, and its parts are being stopped.  STARTING, RUNNING → COMPLETING."""
 
     attempt_id: AttemptId
     outcome: Outcome
     then: AfterEnding
     exit: ExitStatus | None = None
-    """None: an end without a code."""
+    """Exit status; None: the attempt ended without an exit code."""
     reason: str = "None"
     why: str = ""
     failure_class: str = ""
     grace_s: int = 0
     lost_gpu_s: float = 0.0
-    """Of one that gives way: what it had done and not saved."""
+    """GPU-seconds of unsaved work that a preemption costs."""
 
 
 class LaunchFailed(EventBase, frozen=True, kw_only=True):
-    """A node refused or was silent; it is left out until ``until``.  STARTING → COMPLETING, then PENDING again."""
+    """A node refused the launch or was silent; it is left out until ``until``.  STARTING → COMPLETING, then PENDING."""
 
     attempt_id: AttemptId
     node: str
     why: str
     is_job_fault: bool
-    """The back-off is then this job's alone, and counts towards holding it; else the node is left out for all."""
+    """Only this job leaves out the node, and the failure counts towards holding the job; otherwise all jobs do."""
     until: float
     reason: str = "LaunchFailed"
 
 
 class PartEmptied(EventBase, frozen=True, kw_only=True):
-    """Nothing of the attempt is left on the node; what it held there is free."""
+    """Nothing of the attempt is left on the node; the part's resources are free."""
 
     attempt_id: AttemptId
     node: str
@@ -94,17 +94,18 @@ class PartEmptied(EventBase, frozen=True, kw_only=True):
 
 
 class PartStranded(EventBase, frozen=True, kw_only=True):
-    """The node is lost or silent: the job no longer waits for it; what it held there stays withheld."""
+    """The node is lost or silent: the job no longer waits for the part, whose resources stay withheld."""
 
     attempt_id: AttemptId
     node: str
 
 
 class JobRequeued(EventBase, frozen=True, kw_only=True):
-    """COMPLETING → PENDING.  ``counts``: the attempt had started (a restart); else it was a failed launch."""
+    """The job was queued again.  COMPLETING → PENDING.  ``counts``: the attempt had started, so that this is a
+    restart."""
 
     job_id: JobId
     counts: bool
     hold: Hold | None = None
     why: str = ""
-    """One plain sentence: what ended a started attempt."""
+    """A plain sentence: what ended a started attempt."""

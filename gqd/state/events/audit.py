@@ -6,7 +6,7 @@ from gqd.state.events.record import EventBase
 
 
 class Audited(EventBase, frozen=True, kw_only=True):
-    """A line of the audit trail (`gq.model.audit.AuditEntry`); changes nothing else."""
+    """An entry of the audit trail (`gq.model.audit.AuditEntry`) was written; nothing else changes."""
 
     user: str
     uid: int | None = None

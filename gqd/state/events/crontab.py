@@ -8,7 +8,7 @@ from gqd.state.events.record import EventBase
 
 
 class CrontabSet(EventBase, frozen=True, kw_only=True):
-    """Made or changed; the whole of it.  Entries that were in the one before go on as they were."""
+    """A crontab was added or replaced; entries that the former crontab had keep their state."""
 
     user: str
     uid: int
@@ -21,9 +21,9 @@ class CrontabRemoved(EventBase, frozen=True, kw_only=True):
 
 
 class CronFired(EventBase, frozen=True, kw_only=True):
-    """An entry was due at ``due_at``, and became this job; None: none, and ``why``.
+    """A crontab entry was due at ``due_at`` and became this job, or for the reason ``why`` no job (None).
 
-    All due times up to then have been seen to: ``missed`` of them before it became no job.
+    All due times until then are handled: ``missed`` earlier ones became no job.
     """
 
     user: str
@@ -33,11 +33,11 @@ class CronFired(EventBase, frozen=True, kw_only=True):
     why: str = ""
     missed: int = 0
     is_known: bool = False
-    """The same was said of the time before: the same job is in the way."""
+    """The same reason held at the due time before: the same job is still running."""
 
 
 class CronRunEnded(EventBase, frozen=True, kw_only=True):
-    """The last job of an entry is over; ``why``: how, unless it ended well."""
+    """The last job of an entry ended; ``why``: how, unless the job succeeded."""
 
     user: str
     number: int

@@ -1,4 +1,4 @@
-"""Facts of running jobs whose GPUs become more or fewer: see `gqd.state.events.event`.  Pure."""
+"""Events of elastic attempts, which gain and give up GPUs or nodes.  Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from gqd.state.events.record import EventBase
 
 
 class GpusAdded(EventBase, frozen=True, kw_only=True):
-    """It holds these, too, from now on."""
+    """The attempt gained these GPUs and CPUs."""
 
     attempt_id: AttemptId
     gpus: tuple[int, ...]
     cpus: tuple[int, ...] = ()
     billing: int
-    """Of all that it holds now; see `JobAllocated`."""
+    """Billing rate of all resources that the attempt holds now; see `JobAllocated`."""
 
 
 class ShrinkDecided(EventBase, frozen=True, kw_only=True):
-    """It is to have given up all but these by then; until its node says so it holds the others, too."""
+    """The attempt must release all GPUs but `keeps` by `ends_at`; it holds them until its node reports the release."""
 
     attempt_id: AttemptId
     keeps: tuple[int, ...]
     keeps_cpus: tuple[int, ...] | None = None
-    """None: all that it has."""
+    """CPUs that the attempt keeps; None: all."""
     ends_at: float
     to: tuple[tuple[JobId, int], ...] = ()
-    """The jobs for which they are kept, and how many of them for each."""
+    """(job, number of GPUs) for each job that the released GPUs are kept for."""
 
 
 class ShrinkAccepted(EventBase, frozen=True, kw_only=True):
-    """It says that it does not need them any more."""
+    """The job reported that it no longer uses the GPUs to be released."""
 
     attempt_id: AttemptId
 
@@ -45,36 +45,37 @@ class ShrinkAgreed(EventBase, frozen=True, kw_only=True):
 
 
 class GpusGivenUp(EventBase, frozen=True, kw_only=True):
-    """Its node says that it has only what it was to keep."""
+    """The node reported that the attempt has released the GPUs."""
 
     attempt_id: AttemptId
     billing: int
 
 
 class NodeAdded(EventBase, frozen=True, kw_only=True):
-    """It holds this share of one more node, too, which is to be prepared for it."""
+    """The attempt gained a share of another node, which is to be prepared."""
 
     attempt_id: AttemptId
     grant: Grant
     billing: int
-    """As of `GpusAdded`."""
+    """Billing rate of all resources that the attempt holds now."""
 
 
 class NodesGoing(EventBase, frozen=True, kw_only=True):
-    """It is to give these up, whole, by then."""
+    """The attempt must give up these nodes by `ends_at`."""
 
     attempt_id: AttemptId
     nodes: tuple[str, ...]
     ends_at: float
     to: tuple[tuple[JobId, int], ...] = ()
-    """As of `ShrinkDecided`."""
+    """(job, number of nodes) for each job that the nodes are kept for."""
 
 
 class NodesLeft(EventBase, frozen=True, kw_only=True):
-    """It goes on without these: what is there of it is ended, and free when its node says that it is empty."""
+    """The attempt continues without these nodes: its processes there are ended, and each node is free when it is
+    empty."""
 
     attempt_id: AttemptId
     nodes: tuple[str, ...]
     ends_at: float
-    """By then it should be."""
+    """Instant by which the nodes are expected to be empty."""
     billing: int

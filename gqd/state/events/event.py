@@ -1,7 +1,7 @@
-"""The durable facts, past tense. They are the change log; `gqd.control.apply.table` is the only code that acts on them.
+"""The durable events, in the past tense: the change log, on which only `gqd.control.apply.table` acts.
 
-Every event carries all that its apply function needs: `fold(apply, events)` rebuilds the cluster.  A field is only
-ever added, with a default; an event is never reused for another meaning.  Pure.
+Every event carries all that its apply function needs: `fold(apply, events)` rebuilds the cluster.  Fields are only ever
+added, with a default, and an event never changes its meaning.  Pure.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from gqd.state.phases import Hold
 
 
 class JobSubmitted(EventBase, frozen=True, kw_only=True):
+    """A job was added to the queue."""
+
     job_id: JobId
     user: str
     uid: int
@@ -24,15 +26,15 @@ class JobSubmitted(EventBase, frozen=True, kw_only=True):
     account: str = ""
     qos: str = NORMAL_QOS
     dependency: Dependency | None = None
-    """What of the spec's is not met yet."""
+    """Terms of the spec's dependency that are not met yet."""
     never: str = ""
-    """Why it can never be met."""
+    """Why the dependency can never be met; empty: it can."""
     ready: str = ""
-    """Of an array with ``aftercorr``: the tasks that may start at once."""
+    """Tasks that may start at once, of an array with ``aftercorr``."""
     hook: str = ""
-    """What the site's submit hook did to the spec."""
+    """Changes that the site's submit hook made to the spec."""
     expected_s: float | None = None
-    """How long it is expected to run; None: nobody knows."""
+    """Expected run time in seconds; None: unknown."""
 
 
 class JobHeld(EventBase, frozen=True, kw_only=True):
@@ -49,7 +51,7 @@ class JobReleased(EventBase, frozen=True, kw_only=True):
 
 
 class JobUpdated(EventBase, frozen=True, kw_only=True):
-    """The whole of what an update may change, after it."""
+    """A job was updated; the event holds all values that an update may change."""
 
     job_id: JobId
     spec: JobSpec
@@ -57,15 +59,16 @@ class JobUpdated(EventBase, frozen=True, kw_only=True):
     time_limit_s: int | None
     requeue: bool
     account: str = ""
-    """Empty: as before; likewise the next."""
+    """New account; empty: unchanged."""
     qos: str = ""
+    """New QOS; empty: unchanged."""
     expected_s: float | None = None
 
 
 class ArrayTaskLeft(EventBase, frozen=True, kw_only=True):
-    """A task leaves the array's record and is a job of its own from now on, pending like the record.
+    """A task left the array's record and became a job of its own, pending like the record.
 
-    It is about to start, or something is to be done to it alone.
+    A task leaves because it is about to start, or because a request concerns this task alone.
     """
 
     array_job_id: JobId
@@ -74,44 +77,46 @@ class ArrayTaskLeft(EventBase, frozen=True, kw_only=True):
 
 
 class ArrayTasksCancelled(EventBase, frozen=True, kw_only=True):
-    """Tasks that wait in the record never will start (`gq.model.tasks.pack_tasks`)."""
+    """Tasks that wait in the array's record will never start (`gq.model.tasks.pack_tasks`)."""
 
     array_job_id: JobId
     tasks: str
     why: str = ""
     reason: str = "None"
-    """`gq.model.state.Reason`; ``DeadLine``: it was too late for them."""
+    """`gq.model.state.Reason`; ``DeadLine``: the tasks' deadline passed."""
 
 
 class ArrayThrottleSet(EventBase, frozen=True, kw_only=True):
+    """The throttle of an array was changed."""
+
     array_job_id: JobId
     throttle: int | None
     is_auto: bool = False
-    """As many tasks as there are idle GPUs: see `JobSpec.array_auto`."""
+    """The array runs as many tasks as there are idle resources: see `JobSpec.array_auto`."""
 
 
 class DependencyChanged(EventBase, frozen=True, kw_only=True):
-    """What the job still waits for; None: nothing any more."""
+    """The open terms of the job's dependency changed; None: the job has no open dependency."""
 
     job_id: JobId
     left: Dependency | None = None
     never: str = ""
-    """Why it can never be met."""
+    """Why the dependency can never be met; empty: it can."""
     ready: str = ""
-    """Of an array with ``aftercorr``: tasks that may start from now on (`gq.model.tasks.pack_tasks`)."""
+    """Further tasks that may start, of an array with ``aftercorr`` (`gq.model.tasks.pack_tasks`)."""
     is_new: bool = False
-    """Its owner asks for another one: what could start by the one before cannot by this."""
+    """The owner replaced the dependency: tasks that were ready under the former one are not."""
 
 
 class StartEstimated(EventBase, frozen=True, kw_only=True):
-    """What the waiting job was told first of when it will start; once before each attempt."""
+    """The first estimate of the pending job's start, recorded once before each attempt."""
 
     job_id: JobId
     estimate: FirstEstimate
 
 
 class JobEnded(EventBase, frozen=True, kw_only=True):
-    """→ ENDED, from COMPLETING with what `JobEnding` said, or from PENDING with what is said here."""
+    """The job ended: from COMPLETING with the values of `JobEnding`, from PENDING with the values here.  → ENDED."""
 
     job_id: JobId
     outcome: Outcome
@@ -122,6 +127,6 @@ class JobEnded(EventBase, frozen=True, kw_only=True):
 
 
 class JobsForgotten(EventBase, frozen=True, kw_only=True):
-    """Left memory; the database keeps them."""
+    """The jobs were removed from memory; the database keeps them."""
 
     job_ids: tuple[JobId, ...]

@@ -7,7 +7,7 @@ from gqd.state.events.record import EventBase
 
 
 class KeyAdded(EventBase, frozen=True, kw_only=True):
-    """See `gq.model.key.KeyInfo`."""
+    """A key was enrolled; see `gq.model.key.KeyInfo`."""
 
     public: str
     kind: KeyKind
@@ -21,7 +21,7 @@ class KeyAdded(EventBase, frozen=True, kw_only=True):
 
 
 class NodeJoined(EventBase, frozen=True, kw_only=True):
-    """The token is used up, and this is the node's key from now on."""
+    """A host used the join key `token`, and `public` is its node key from now on."""
 
     token: str
     node: str
@@ -36,6 +36,6 @@ class KeyRevoked(EventBase, frozen=True, kw_only=True):
 
 
 class KeysExpired(EventBase, frozen=True, kw_only=True):
-    """Join keys whose time is over."""
+    """Join keys expired."""
 
     publics: tuple[str, ...]

@@ -18,13 +18,13 @@ class NodeRegistered(EventBase, frozen=True, kw_only=True):
 
 
 class NodeLost(EventBase, frozen=True, kw_only=True):
-    """Silent for too long; gets no jobs until it registers again."""
+    """The node was silent for too long; it gets no jobs until it registers again."""
 
     node: str
 
 
 class NodeDrained(EventBase, frozen=True, kw_only=True):
-    """Gets no new jobs.  ``gpu``: only that one GPU is withheld."""
+    """The node gets no new jobs; with ``gpu`` only that GPU is withheld."""
 
     node: str
     reason: str
@@ -33,7 +33,7 @@ class NodeDrained(EventBase, frozen=True, kw_only=True):
 
 
 class NodeSetDown(EventBase, frozen=True, kw_only=True):
-    """By an administrator: no new jobs, and what runs there is ended as on a lost node."""
+    """An administrator set the node down: it gets no new jobs, and its jobs are ended as on a lost node."""
 
     node: str
     reason: str
@@ -46,7 +46,7 @@ class NodeResumed(EventBase, frozen=True, kw_only=True):
 
 
 class NodeBackedOff(EventBase, frozen=True, kw_only=True):
-    """Left out of planning until ``until``, after ``failures`` launches in a row that it failed."""
+    """The planner leaves out the node until ``until``, after ``failures`` consecutive failed launches."""
 
     node: str
     until: float
@@ -58,9 +58,9 @@ class NodeBackoffCleared(EventBase, frozen=True, kw_only=True):
 
 
 class NodeRemoved(EventBase, frozen=True, kw_only=True):
-    """No longer part of the cluster; its keys are void.  What it held was given up before (`PartEmptied`).
+    """The node was removed from the cluster, and its keys are void; its parts were emptied before (`PartEmptied`).
 
-    A key of it that was pinned by hand is void, too, until `KeyFileGone`.
+    A key that is pinned by a file is void until `KeyFileGone`.
     """
 
     node: str
@@ -69,6 +69,6 @@ class NodeRemoved(EventBase, frozen=True, kw_only=True):
 
 
 class KeyFileGone(EventBase, frozen=True, kw_only=True):
-    """The file with the key of a removed node is deleted: one that is put there now is a new one."""
+    """The pinned key file of a removed node was deleted; a file that appears later is a new one."""
 
     node: str

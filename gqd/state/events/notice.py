@@ -7,7 +7,7 @@ from gqd.state.events.record import EventBase
 
 
 class NoticeQueued(EventBase, frozen=True, kw_only=True):
-    """This is to be told to that target; see `gqd.state.notice.Notice`."""
+    """A notice was put into the outbox; see `gqd.state.notice.Notice`."""
 
     notice_id: int
     user: str
@@ -20,7 +20,7 @@ class NoticeQueued(EventBase, frozen=True, kw_only=True):
 
 
 class NoticeDropped(EventBase, frozen=True, kw_only=True):
-    """Too many wait for this user already: this one will not be told."""
+    """A notice was dropped, because too many notices of this user wait."""
 
     user: str
     job_id: JobId | None = None
@@ -36,14 +36,14 @@ class NoticeCommandQueued(EventBase, frozen=True, kw_only=True):
 
 
 class NoticeDelivered(EventBase, frozen=True, kw_only=True):
-    """``by_job``: the job that ran the command."""
+    """The notice was delivered; ``by_job``: the job that ran its command."""
 
     notice_id: int
     by_job: JobId = JobId(0)
 
 
 class NoticeFailed(EventBase, frozen=True, kw_only=True):
-    """It was not delivered; it is tried again at ``next_at``, or (None) given up."""
+    """A delivery failed; it is retried at ``next_at``, or (None) given up."""
 
     notice_id: int
     why: str
@@ -51,7 +51,7 @@ class NoticeFailed(EventBase, frozen=True, kw_only=True):
 
 
 class JobTold(EventBase, frozen=True, kw_only=True):
-    """What is told of only once: of an array as a whole, or of an attempt."""
+    """A one-time notice about an array as a whole, or about an attempt, was queued."""
 
     job_id: JobId
     on: str

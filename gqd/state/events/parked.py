@@ -1,4 +1,4 @@
-"""Facts of jobs that give way by standing still, and lend what they hold: see `gqd.state.events.event`.  Pure."""
+"""Events of parked attempts, which are suspended for a preemptor and lend their resources.  Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from gqd.state.events.record import EventBase
 
 
 class JobParking(EventBase, frozen=True, kw_only=True):
-    """Its node is to stop its processes where they are, and to say what they hold of the memory of its GPUs."""
+    """The attempt's node is ordered to suspend its processes and to report the GPU memory that they occupy."""
 
     attempt_id: AttemptId
     to: JobId
-    """For whom."""
+    """The preemptor."""
 
 
 class JobParked(EventBase, frozen=True, kw_only=True):
-    """It stands still; what it lends is free for the other job, and for nobody else."""
+    """The attempt is suspended; the lent resources are free for the preemptor only."""
 
     attempt_id: AttemptId
     lent: Grant
-    """CPUs and GPUs; its memory and all else it keeps."""
+    """Lent CPUs and GPUs; the attempt keeps its memory and all other resources."""
     gpu_memory: tuple[tuple[int, int], ...] = ()
-    """(GPU, MiB that it holds), of those that it lends."""
+    """(GPU, MiB that the attempt still occupies) for the lent GPUs."""
 
 
 class JobUnparked(EventBase, frozen=True, kw_only=True):
-    """It has back what it lent, and is to go on."""
+    """The attempt has got the lent resources back, and is to be resumed."""
 
     attempt_id: AttemptId

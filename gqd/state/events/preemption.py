@@ -1,4 +1,4 @@
-"""Facts of jobs that give way to others: see `gqd.state.events.event`.  Pure."""
+"""Events of preemption: decisions, checkpoints and resumes.  Pure."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from gqd.state.events.record import EventBase
 
 
 class PreemptionDecided(EventBase, frozen=True, kw_only=True):
-    """The victims were told to give way to this job, and what they leave is kept for it.
+    """The victims were notified of their preemption for this job, for which their resources are kept.
 
-    Each of them is ended at its own instant, unless it is over by then.
+    Each victim is ended at its own instant, unless it ends earlier.
     """
 
     job_id: JobId
     grants: tuple[Grant, ...]
     victims: tuple[tuple[AttemptId, float], ...]
-    """(who, when it is ended)"""
+    """(victim, instant of its end)."""
     is_reclaim: bool = False
-    """Its account takes back what it is guaranteed."""
+    """The job's account reclaims guaranteed GPUs."""
     parks: tuple[AttemptId, ...] = ()
-    """Those of the victims that are parked instead: they stand still, and lend what they hold."""
+    """Victims that are parked instead of ended: suspended, with their resources lent to the job."""
     reservation: str = ""
-    """It is to start in this one …"""
+    """Reservation in which the job is to start; empty: outside reservations."""
     occurrence: int = 0
-    """… in this occurrence of it."""
+    """Number of the reservation's occurrence."""
 
 
 class PreemptionDropped(EventBase, frozen=True, kw_only=True):
-    """The job starts, or does not need, or cannot have, what was kept for it: victims that are still running stay."""
+    """The job starts, or does not need or cannot get the kept resources: victims that still run stay."""
 
     job_id: JobId
     why: str
 
 
 class JobCheckpointed(EventBase, frozen=True, kw_only=True):
-    """What the attempt has done so far is saved, as its processes say."""
+    """The attempt's processes reported that their work is saved."""
 
     attempt_id: AttemptId
 
 
 class JobCaughtUp(EventBase, frozen=True, kw_only=True):
-    """The attempt, not the job's first, is where the one before was stopped, as its processes say."""
+    """The processes of a restarted attempt reported that they are where the former attempt was stopped."""
 
     attempt_id: AttemptId
     resume_s: float
-    """That took it so long, since its start, but for when it stood still."""
+    """Seconds from the attempt's start until then, without suspensions."""

@@ -1,4 +1,4 @@
-"""What all events have.  Pure."""
+"""The base class of all events.  Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import msgspec
 
 
 class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Tagged with the class name.  ``at``: seconds since the epoch, the controller's clock."""
+    """An event, tagged with its class name.  ``at``: seconds since the epoch by the controller's clock."""
 
     at: float

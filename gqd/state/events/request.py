@@ -7,7 +7,7 @@ from gqd.state.events.record import EventBase
 
 
 class RequestAnswered(EventBase, frozen=True, kw_only=True):
-    """A request that changed something got this answer (an encoded `ReplyBody`); the same id gets it again."""
+    """A request that changed something got this reply (an encoded `ReplyBody`), which a repeated request gets again."""
 
     request_id: RequestId
     uid: int
@@ -15,6 +15,6 @@ class RequestAnswered(EventBase, frozen=True, kw_only=True):
 
 
 class RequestsForgotten(EventBase, frozen=True, kw_only=True):
-    """All that were answered before ``before``."""
+    """The replies to all requests answered before ``before`` were forgotten."""
 
     before: float

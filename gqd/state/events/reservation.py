@@ -8,7 +8,7 @@ from gqd.state.events.record import EventBase
 
 
 class ReservationSet(EventBase, frozen=True, kw_only=True):
-    """Made or changed; the whole of it, but for its occurrences, which stay."""
+    """A reservation was made or changed; its occurrences are unchanged."""
 
     booking: Booking
     owner: str
@@ -16,17 +16,17 @@ class ReservationSet(EventBase, frozen=True, kw_only=True):
     planned_until: float | None = None
     """See `gqd.state.reservation.Reservation`."""
     first_number: int = 1
-    """Of a new one: of its first occurrence."""
+    """Number of the first occurrence of a new reservation."""
 
 
 class ReservationRemoved(EventBase, frozen=True, kw_only=True):
-    """With occurrences that are not past, which end."""
+    """A reservation was deleted, and its occurrences that are not past ended."""
 
     name: str
 
 
 class _Kept(EventBase, frozen=True, kw_only=True):
-    """What an occurrence keeps, and when."""
+    """Period and resources of an occurrence."""
 
     name: str
     number: int
@@ -38,22 +38,22 @@ class _Kept(EventBase, frozen=True, kw_only=True):
 
 
 class OccurrencePlanned(_Kept, frozen=True, kw_only=True):
-    """From now on this is kept; the number is the reservation's next."""
+    """An occurrence was planned, with the reservation's next number."""
 
 
 class OccurrenceChanged(_Kept, frozen=True, kw_only=True):
-    """It is kept then, and this; the whole."""
+    """The period or the resources of an occurrence changed; the event holds all values."""
 
 
 class OccurrenceBegan(EventBase, frozen=True, kw_only=True):
-    """PLANNED → ACTIVE"""
+    """An occurrence began.  PLANNED → ACTIVE."""
 
     name: str
     number: int
 
 
 class OccurrenceEnded(EventBase, frozen=True, kw_only=True):
-    """Nothing is kept by it any more; ``state`` says why."""
+    """An occurrence ended and reserves nothing any more; ``state`` says why."""
 
     name: str
     number: int
@@ -62,7 +62,7 @@ class OccurrenceEnded(EventBase, frozen=True, kw_only=True):
 
 
 class OccurrencesPassed(EventBase, frozen=True, kw_only=True):
-    """The cron line named these instants, and nothing is planned for them: up to here it has been followed."""
+    """The instants of the cron line up to ``until`` have been handled, without an occurrence for the last of them."""
 
     name: str
     until: float

@@ -1,4 +1,4 @@
-"""Facts of jobs that stand still for a while: see `gqd.state.events.event`.  Pure."""
+"""Events of suspended attempts.  Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from gqd.state.events.record import EventBase
 
 
 class JobSuspended(EventBase, frozen=True, kw_only=True):
-    """Its nodes are to stop its processes where they are; it keeps what it holds."""
+    """The attempt's nodes are ordered to suspend its processes; it keeps its resources."""
 
     attempt_id: AttemptId
 
 
 class JobResumed(EventBase, frozen=True, kw_only=True):
-    """They are to go on."""
+    """The attempt's nodes are ordered to resume its processes."""
 
     attempt_id: AttemptId

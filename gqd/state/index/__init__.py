@@ -1,1 +1,1 @@
-"""Indexes of the cluster that its events keep up to date: the queue, usage, dependants, deadlines."""
+"""Indices of the cluster, kept up to date by its apply functions: queue, tallies, dependants, deadlines."""

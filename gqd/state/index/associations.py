@@ -1,4 +1,4 @@
-"""Accounts, members and limits by whom they are looked up for: indices of the cluster.  Pure."""
+"""Index of accounts, members and limits by user, account and holder.  Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ Index = dict[str, dict[str, None]]
 
 @dataclass(slots=True)
 class Associations:
+    """The indices over `Cluster.accounts`, `Cluster.members` and `Cluster.limits`."""
+
     accounts_of_user: Index = field(default_factory=dict)
     users_of_account: Index = field(default_factory=dict)
     coordinated: Index = field(default_factory=dict)
-    """By user: accounts that they coordinate themselves, without those below."""
+    """User → accounts that the user coordinates directly, without the accounts below them."""
     limits: dict[tuple[Holder, str], dict[LimitKey, None]] = field(default_factory=dict)
-    """By whose they are."""
+    """(holder, name) → limits of the holder."""
 
     @classmethod
     def of(
@@ -35,7 +37,7 @@ class Associations:
         return index
 
     def set_account(self, before: AccountInfo | None, after: AccountInfo | None) -> None:
-        """None: it was not there; it is there no more."""
+        """Replace an account; `before` is None for a new account, `after` is None for a removed one."""
         if before is not None:
             for user in before.coordinators:
                 _drop(self.coordinated, user, before.name)

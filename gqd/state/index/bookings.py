@@ -1,4 +1,4 @@
-"""Who is inside which occurrence, and what must always hold of reservations.  Pure."""
+"""Queries about which attempts run in, or borrow from, which occurrences of reservations.  Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gqd.state.reservation import Occurrence, OccurrenceKey, Reservation
 
 
 def occurrence_of(cluster: Cluster, attempt: Attempt) -> tuple[Reservation, Occurrence] | None:
-    """In which the attempt is; None: in none, or that is past."""
+    """Return the reservation and the occurrence in which the attempt runs; None: none, or a past one."""
     key = attempt.occurrence
     reservation = None if key is None else cluster.reservations.get(key.name)
     one = None if reservation is None or key is None else reservation.occurrences.get(key.number)
@@ -21,7 +21,7 @@ def occurrence_of(cluster: Cluster, attempt: Attempt) -> tuple[Reservation, Occu
 
 
 def lenders_of(cluster: Cluster, attempt: Attempt) -> tuple[str, ...]:
-    """The reservations that keep what the attempt has borrowed, each once."""
+    """Return the names of the reservations from which the attempt has borrowed resources."""
     return tuple(
         reservation.name
         for reservation in (cluster.reservations.values() if attempt.borrows else ())
@@ -30,14 +30,14 @@ def lenders_of(cluster: Cluster, attempt: Attempt) -> tuple[str, ...]:
 
 
 def borrowers_of(borrowing: Iterable[Attempt], name: str, one: Occurrence) -> tuple[JobId, ...]:
-    """The jobs that have borrowed of what the occurrence, which is under way, keeps."""
+    """Return the jobs that have borrowed resources of the occurrence, if it is active."""
     if one.state is not OccurrenceState.ACTIVE:
         return ()
     return tuple(sorted({attempt.attempt_id.job_id for attempt in borrowing if _lends(name, one, attempt)}))
 
 
 def _lends(name: str, one: Occurrence, attempt: Attempt) -> bool:
-    """It started on that, if on its memory alone; or has come to be on its GPUs or CPUs."""
+    """Whether the attempt was started on the reservation's resources, or now holds GPUs or CPUs that it reserves."""
     kept = {grant.node: grant for grant in one.grants}
     both = [(part.grant, kept[node]) for node, part in attempt.parts.items() if node in kept]
     if name in attempt.borrows:

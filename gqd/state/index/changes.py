@@ -1,4 +1,4 @@
-"""Which rows of the cluster were touched since the last batch, so that the shell can write exactly those.  Pure."""
+"""The rows of the cluster that were changed since the last batch, so that the shell writes exactly those.  Pure."""
 
 from __future__ import annotations
 
@@ -17,45 +17,48 @@ from gqd.state.runtime_history import Signature
 
 @dataclass(slots=True)
 class Changes:
-    """Rows touched since the last batch, in order; a dict is an ordered set."""
+    """Keys of changed rows, in the order of the changes; a dict with None values is an ordered set."""
 
     jobs: dict[JobId, None] = field(default_factory=dict)
     forgotten_jobs: dict[JobId, None] = field(default_factory=dict)
     departed_jobs: dict[JobId, Job] = field(default_factory=dict)
-    """Objects that have left the cluster since the last batch: their last rows may still be owed."""
+    """Jobs that have left memory and whose last rows may still have to be written."""
     departed_attempts: dict[AttemptId, Attempt] = field(default_factory=dict)
-    """Likewise."""
+    """Attempts that have left memory and whose last rows may still have to be written."""
     attempts: dict[AttemptId, None] = field(default_factory=dict)
     parts: dict[tuple[AttemptId, str], None] = field(default_factory=dict)
     freed_parts: dict[tuple[AttemptId, str], tuple[float, Usage, Grant]] = field(default_factory=dict)
-    """When, with what usage, and what it was."""
+    """Removed part → (instant, usage, grant)."""
     steps: dict[StepId, Step] = field(default_factory=dict)
-    """The object itself: an ended step has left the cluster."""
+    """The steps themselves, since an ended step has left the cluster."""
     nodes: dict[str, None] = field(default_factory=dict)
-    """Also of nodes that are gone."""
+    """Nodes, including removed ones."""
     keys: dict[str, None] = field(default_factory=dict)
-    """Likewise."""
+    """Keys, including removed ones."""
     accounts: dict[str, None] = field(default_factory=dict)
-    """Likewise; and the next four."""
+    """Accounts, including removed ones; `members`, `qos`, `limits` and `budgets` also include removed ones."""
     members: dict[tuple[str, str], None] = field(default_factory=dict)
     qos: dict[str, None] = field(default_factory=dict)
     limits: dict[LimitKey, None] = field(default_factory=dict)
     budgets: dict[BudgetKey, None] = field(default_factory=dict)
     reservations: dict[int, Reservation] = field(default_factory=dict)
-    """By their numbers; the object itself: one that was deleted has left the cluster.  Likewise the next."""
+    """The reservations themselves by number, since a deleted reservation has left the cluster."""
     occurrences: dict[tuple[int, int], tuple[Reservation, Occurrence]] = field(default_factory=dict)
+    """The occurrences themselves, by the numbers of the reservation and the occurrence."""
     next_reservation_id: bool = False
     crontabs: dict[str, None] = field(default_factory=dict)
-    """Also of those that are gone; likewise the next."""
+    """Crontabs, including removed ones."""
     cron_entries: dict[EntryKey, None] = field(default_factory=dict)
+    """Crontab entries, including removed ones."""
     lengths: dict[Signature, None] = field(default_factory=dict)
-    """Also of those that were forgotten."""
+    """Signatures, including forgotten ones."""
     claims: dict[JobId, None] = field(default_factory=dict)
-    """Also of those that are gone; likewise the next."""
+    """Claims, including those that have ended."""
     parked: dict[AttemptId, None] = field(default_factory=dict)
+    """Parked attempts, including those that are no longer parked."""
     owed_orders: dict[OwedKey, None] = field(default_factory=dict)
     notices: dict[int, Notice] = field(default_factory=dict)
-    """The object itself: one that was delivered or given up has left the outbox."""
+    """The notices themselves, since a delivered or dropped notice has left the outbox."""
     told_jobs: dict[JobId, None] = field(default_factory=dict)
     dropped_notices: dict[str, None] = field(default_factory=dict)
     next_notice_id: bool = False

@@ -1,4 +1,4 @@
-"""When a job with a deadline must have started, and how long it may run.  Pure."""
+"""The last instant at which a job with a deadline may start, and how long an attempt may run.  Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gqd.state.records import Attempt, Job
 
 
 def last_start_at(job: Job) -> float | None:
-    """The last moment at which the job may start; None: it has no deadline."""
+    """The last instant at which the job may start; None: the job has no deadline."""
     at = job.spec.deadline_at
     if at is None:
         return None
@@ -14,7 +14,7 @@ def last_start_at(job: Job) -> float | None:
 
 
 def time_limit_of(job: Job, attempt: Attempt) -> int | None:
-    """The seconds that an attempt of the job may run: its time limit, or what is left before its deadline."""
+    """Seconds that an attempt of the job may run: the time limit, or the time until the deadline if that is shorter."""
     return limit_under(job.spec.deadline_at, job.time_limit_s, attempt)
 
 
@@ -27,5 +27,5 @@ def limit_under(deadline_at: float | None, time_limit_s: int | None, attempt: At
 
 
 def paused_s(attempt: Attempt, now: float) -> float:
-    """How long it has stood still: its time limit is over so much later."""
+    """Seconds that the attempt has been suspended, by which the end of its time limit is deferred."""
     return attempt.suspended_s + (0.0 if attempt.suspended_at is None else max(0.0, now - attempt.suspended_at))

@@ -1,7 +1,6 @@
-"""Index: which waiting jobs depend on which, on the name of which, and on the clock.  Pure.
+"""Index of pending jobs with open dependencies: by parent job, by job name (singleton) and by due time.  Pure.
 
-A job is in it while it waits for something that can still be met; the id of a parent is a key as long as a term
-names it that is not decided.  `check` compares it with one that is made anew.
+A job is in the index while it has a dependency that can still be met; a parent is a key while an open term names it.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from gq.model.tasks import task_bit, unpack_tasks
 from gqd.state.records import Job
 
 Name = tuple[str, str]
-"""User, and name of the job."""
+"""(user, job name)."""
 
 
 @dataclass(slots=True)
 class NameGroup:
-    """Jobs of one name and user of which some are singletons that wait for those before them."""
+    """The jobs of one user and name among which singletons wait for earlier ones."""
 
     active: dict[JobId, None] = field(default_factory=dict)
-    """All that have not ended, by id; an array's record stands for its tasks."""
+    """Jobs that have not ended, in the order of their ids; an array's record stands for its tasks."""
     waiting: dict[JobId, JobId] = field(default_factory=dict)
-    """The singletons, and their place among these: their own id, or that of their array."""
+    """Singleton → its position in the group: its own id, or its array's id."""
 
     def next(self) -> list[JobId]:
-        """Singletons that no other job is before."""
+        """Singletons without an earlier active job."""
         first = next(iter(self.active), None)
         return [job_id for job_id, place in self.waiting.items() if first is None or place <= first]
 
@@ -44,12 +43,14 @@ class NameGroup:
 
 @dataclass(slots=True)
 class Dependants:
+    """Pending jobs with open dependencies."""
+
     by_parent: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
-    """Jobs with a term about this job, or about a task of this array, that is not decided."""
+    """Job, or array → jobs with an open term about it, or about one of the array's tasks."""
     groups: dict[Name, NameGroup] = field(default_factory=dict)
-    """Of the names that a singleton waits for."""
+    """Groups of the names for which a singleton waits."""
     due: dict[JobId, float] = field(default_factory=dict)
-    """Jobs that wait for some minutes to pass: when the first of them have."""
+    """Job with ``after`` delays → end of the shortest remaining delay."""
 
     @classmethod
     def of(cls, jobs: Collection[Job]) -> Dependants:
@@ -62,7 +63,7 @@ class Dependants:
         return index
 
     def enter(self, job: Job, jobs: Iterable[Job]) -> None:
-        """The job is new in the queue, or has another name or other terms.  `jobs`: all that there are."""
+        """Add a job that is new, or whose name or terms have changed.  `jobs`: all jobs of the cluster."""
         group = self.groups.get(name_of(job))
         if group is not None and is_counted(job):
             group.add(job.job_id)
@@ -76,7 +77,7 @@ class Dependants:
                 self.by_parent.setdefault(JobId(term.job_id), {})[job.job_id] = None
 
     def leave(self, job: Job) -> None:
-        """As it is before it changes, or after it has ended."""
+        """Remove a job before its name or terms change, or after its end."""
         self.due.pop(job.job_id, None)
         for parent in dict.fromkeys(JobId(term.job_id) for term in (job.dependency.terms if job.dependency else ())):
             children = self.by_parent.get(parent, {})
@@ -103,7 +104,7 @@ def name_of(job: Job) -> Name:
 
 
 def place_of(job: Job) -> JobId:
-    """Where it was queued: a task where its array was."""
+    """Position of the job among the jobs of its name: its own id, or its array's id."""
     return job.job_id if job.array_job_id is None else job.array_job_id
 
 
@@ -112,7 +113,7 @@ def is_counted(job: Job) -> bool:
 
 
 def open_terms(job: Job) -> Iterator[DependencyTerm]:
-    """The terms of a waiting job that something can still decide."""
+    """Terms of a pending job that can still be decided either way."""
     if job.dependency is None or job.never or job.state is not JobState.PENDING:
         return
     yield from (term for term in job.dependency.terms if term.good is None)
@@ -122,7 +123,7 @@ def open_terms(job: Job) -> Iterator[DependencyTerm]:
 
 
 def of_task(record: Job, task: int) -> tuple[Dependency | None, str]:
-    """What a task waits for that leaves the record, and why that can never be."""
+    """Dependency of a task that leaves the array's record, and why the dependency can never be met."""
     if record.dependency is None or record.ready & task_bit(task):
         return None, ""
     own = of_one_task(record.dependency, task)
@@ -130,13 +131,13 @@ def of_task(record: Job, task: int) -> tuple[Dependency | None, str]:
 
 
 def of_one_task(dependency: Dependency, task: int) -> Dependency:
-    """What an array waits for, as one of its tasks does."""
+    """The array's dependency from the point of view of one of its tasks."""
     terms = tuple([own for term in dependency.terms if (own := _own(term, task)) is not None])
     return Dependency(terms, dependency.is_any)
 
 
 def _own(term: DependencyTerm, task: int) -> DependencyTerm | None:
-    """Of ``aftercorr`` its own counterpart; None: that has ended well."""
+    """The term for one task: of ``aftercorr`` the corresponding task; None: that one has succeeded."""
     if term.kind is not DependencyKind.AFTERCORR:
         return term
     if term.good is not None and unpack_tasks(term.good) & task_bit(task):

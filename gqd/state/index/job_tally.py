@@ -13,7 +13,7 @@ from gqd.state.records import Attempt, Job
 
 
 def places_of_job(cluster: Cluster, job: Job) -> list[Place]:
-    """All that the job counts for."""
+    """Keys of all tallies that count the job."""
     known = cluster.tallies.known_places
     key = (job.user, job.account, job.qos)
     if key not in known:
@@ -22,34 +22,35 @@ def places_of_job(cluster: Cluster, job: Job) -> list[Place]:
 
 
 def count_waiting(cluster: Cluster, job: Job, count: int) -> None:
-    """So many more jobs or tasks of it wait, a negative number: fewer."""
+    """Add `count` waiting jobs or tasks of this record; a negative count removes them."""
     if count:
         cluster.tallies.wait(places_of_job(cluster, job), asked_amounts(job.spec.resources), count)
 
 
 def count_held(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """One that waited was given an attempt."""
+    """Count a job that waited and was given an attempt."""
     cluster.tallies.hold(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_changed(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """What its attempt holds has become another."""
+    """Count a changed grant of the job's attempt."""
     cluster.tallies.change(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_freed(cluster: Cluster, job: Job) -> None:
-    """The job has left its attempt, and waits again or has ended."""
+    """Count a job that has left its attempt, and waits again or has ended."""
     asked = None if job.state is JobState.PENDING else asked_amounts(job.spec.resources)
     cluster.tallies.free(places_of_job(cluster, job), job.job_id, asked)
 
 
 def count_billed(cluster: Cluster, job: Job, rate: int) -> None:
+    """Add `rate` to the billing rates of the tallies that count the job."""
     if rate:
         cluster.tallies.bill(places_of_job(cluster, job), rate)
 
 
 def granted(cluster: Cluster, grants: Iterable[Grant]) -> Amounts:
-    """What grants come to, by the types that the nodes have now."""
+    """Amounts that the grants add up to, by the present GPU types of the nodes."""
     types = {}
     for grant in grants:
         if grant.gpus and grant.node in cluster.nodes:
@@ -58,7 +59,7 @@ def granted(cluster: Cluster, grants: Iterable[Grant]) -> Amounts:
 
 
 def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) -> Tallies:
-    """From the jobs alone; `held_by`: what is known to be held, of which the types cannot be told any more."""
+    """Build the tallies from the jobs; `held_by`: known amounts of attempts, whose GPU types may have changed since."""
     tallies = Tallies()
     for job, amounts, count in _waiting_alike(cluster):
         tallies.add_waiting(places_of_job(cluster, job), amounts, count)
@@ -74,7 +75,8 @@ def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) ->
 
 
 def _waiting_alike(cluster: Cluster) -> list[tuple[Job, Amounts, int]]:
-    """Of each user, account and QOS: a job, what waits in all, and how many: there may be very many jobs."""
+    """(job, amounts of all, count) for the pending jobs of each user, account and QOS, of which there may be very
+    many."""
     widths: dict[tuple[tuple[str, str, str], ResourceRequest], int] = {}
     some: dict[tuple[str, str, str], Job] = {}
     for job in cluster.jobs.values():
@@ -90,7 +92,7 @@ def _waiting_alike(cluster: Cluster) -> list[tuple[Job, Amounts, int]]:
 
 
 def rebuild(cluster: Cluster) -> None:
-    """After loading, or when the tree of accounts has changed."""
+    """Rebuild the tallies, after loading or after a change of the tree of accounts."""
     held_by = cluster.tallies.held_by
     cluster.tallies.known_places.clear()
     tallies = recount(cluster, held_by)

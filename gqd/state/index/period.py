@@ -1,4 +1,4 @@
-"""When the day, week and month of budgets began and when the next ones do, in the cluster's time zone.  Pure."""
+"""Begins of the day, week and month of budgets, in the cluster's time zone.  Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 
 class Periods(NamedTuple):
+    """Begins of a day, a week and a month."""
+
     day: float
     week: float
-    """Monday."""
+    """Begin of Monday."""
     month: float
 
     def of(self, word: str) -> float:
@@ -17,14 +19,14 @@ class Periods(NamedTuple):
 
 
 def periods_at(now: float, zone: tzinfo) -> Periods:
-    """The instants at which those began that `now` is in."""
+    """Begins of the day, week and month that contain `now`."""
     midnight = _midnight(datetime.fromtimestamp(now, zone))
     monday = midnight - timedelta(days=midnight.weekday())
     return Periods(*(_midnight(one).timestamp() for one in (midnight, monday, midnight.replace(day=1))))
 
 
 def next_periods_at(now: float, zone: tzinfo) -> Periods:
-    """The instants at which the next ones begin."""
+    """Begins of the next day, week and month after `now`."""
     midnight = _midnight(datetime.fromtimestamp(now, zone))
     day = midnight + timedelta(days=1)
     week = midnight + timedelta(days=7 - midnight.weekday())
@@ -33,5 +35,5 @@ def next_periods_at(now: float, zone: tzinfo) -> Periods:
 
 
 def _midnight(day: datetime) -> datetime:
-    """By the clock on the wall: days at which it is changed are shorter or longer."""
+    """Midnight by the wall clock; days on which the clock is changed are shorter or longer."""
     return day.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)

@@ -1,11 +1,10 @@
-"""The pending jobs as columns of numbers, so that a hundred thousand of them are ordered in a few milliseconds.  Pure.
+"""The pending jobs as columns of numbers, so that a hundred thousand jobs are ordered in a few milliseconds.  Pure.
 
-An index of the cluster: one place for each job that waits, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense
-and in no order.  Names (users in accounts, partitions, QOS) are numbers in it, given as they come, and so are *shapes*:
-what a job asks for in which partition.  `Columns` is what the factors of the priority see of it.
+The queue has one row for each waiting job, kept by `Cluster.enqueue`, `dequeue` and `refresh`, dense and unordered.
+Names (members, partitions, QOS) are stored as codes, given in the order of appearance, and so are *shapes*: a request
+together with a partition.  The factors of the priority see the queue as `Columns`.
 
-Beside the columns it keeps what others made of a job (`views`) until anything about the job changes; `ticks` tell
-whether that has been since.
+The queue also caches the planner's view of each job (`views`) until the job changes; ticks tell whether it has.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Member: TypeAlias = tuple[str, str]
 
 
 class Labels(NamedTuple):
-    """A column of names: ``names[codes[place]]``."""
+    """A column of names: the name of row `i` is ``names[codes[i]]``."""
 
     codes: Integers
     names: tuple[str, ...]
@@ -54,20 +53,20 @@ class Labels(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """Pending jobs, one place in every column each; nobody may write to them.
+    """Pending jobs, one row each in every column; the columns are read-only.
 
-    Counts are the least that a job comes to; of an array's record, of one task.
+    Amounts are the minimum demand of a job; of an array's record the demand of one task.
     """
 
     now: float
     job_id: Integers
     submit_at: Floats
     accrue_at: Floats
-    """Since when the job could start as far as its owner and its dependencies go; infinite: not yet."""
+    """Instant since which owner and dependencies let the job start; infinite: they do not yet."""
     time_limit_s: Floats
-    """Infinite: it has none."""
+    """Time limit in seconds; infinite: none."""
     expected_s: Floats
-    """How long it is expected to run; infinite: nobody knows."""
+    """Expected run time in seconds; infinite: unknown."""
     nodes: Integers
     cpus: Integers
     gpus: Integers
@@ -76,15 +75,15 @@ class Columns:
     partition: Labels
     qos: Labels
     fair_share: Floats
-    """0…1, of its user in its account (`gqd.sched.priority.fairshare`)."""
+    """0…1, fair-share factor of the job's user in its account (`gqd.sched.priority.fairshare`)."""
     due: Floats
-    """1: neither its user nor its account had more than is due; 0: both had (`gqd.sched.priority.share_debt`)."""
+    """1: neither the user nor the account exceeded its share; 0: both did (`gqd.sched.priority.share_debt`)."""
     partition_priority: Floats
-    """0…1: as a part of the highest that a partition has."""
+    """0…1: the partition's priority divided by the highest of all partitions."""
     qos_priority: Floats
-    """Likewise, of the QOS."""
+    """0…1: the QOS's priority divided by the highest of all QOS."""
     all_nodes: int
-    """Of the cluster; and the next two."""
+    """Number of nodes of the cluster; `all_cpus` and `all_gpus` count its CPUs and GPUs."""
     all_cpus: int
     all_gpus: int
     max_age_s: float
@@ -92,25 +91,25 @@ class Columns:
 
 
 def startable_tasks(job: Job) -> int:
-    """Of an array's record: the tasks that no dependency keeps back (a bit set)."""
+    """Tasks of an array's record that no dependency holds back (a bit set)."""
     if job.array is None:
         return 0
     return job.array.waiting if job.dependency is None else job.array.waiting & job.ready
 
 
 def is_open(job: Job) -> bool:
-    """Neither held nor kept back by a dependency."""
+    """Whether the job is neither held nor kept back by a dependency."""
     is_ready = job.dependency is None or bool(startable_tasks(job))
     return job.hold is None and is_ready and not job.never
 
 
 def member_of(job: Job) -> Member:
-    """Who is billed for it; in rows from before there were accounts none is named."""
+    """(user, account) that is billed for the job; rows of versions without accounts count for the default account."""
     return job.user, job.account or DEFAULT_ACCOUNT
 
 
 def _longer(columns: Column) -> Column:
-    """With room for half as many again, and for a page."""
+    """Copy the columns into arrays with room for half as many rows more, and a page."""
     longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2 + LEAST_ROWS), columns.dtype)
     longer[:, : columns.shape[1]] = columns
     return longer
@@ -122,7 +121,7 @@ def _read_only(column: Column) -> Column:
 
 
 class PendingQueue:
-    """Columns by name; `place_of` finds a job's place in them.  The last job fills the gap that one leaves."""
+    """Columns of the waiting jobs; the last job's row moves into the gap of a removed job."""
 
     def __init__(self) -> None:
         self._floats = np.zeros((len(_FLOATS), LEAST_ROWS))
@@ -135,13 +134,13 @@ class PendingQueue:
         self._shapes: dict[tuple[ResourceRequest, str], int] = {}
         self._next_shape = 0
         self.tick = 0
-        """Of the last change of any job in it."""
+        """Number of the last change of any job in the queue."""
         self._views: dict[JobId, object] = {}
         self._views_of: object = None
 
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> PendingQueue:
-        """All of these at once, by pages, in a third of the time that it takes one by one."""
+        """Build the queue of these jobs page by page, in a third of the time of adding them singly."""
         queue, coming = cls(), iter(jobs)
         while page := list(islice(coming, LEAST_ROWS)):
             queue._add_page(page)
@@ -163,7 +162,7 @@ class PendingQueue:
         return job_id in self._place_of
 
     def __iter__(self) -> Iterator[JobId]:
-        """In no order."""
+        """Iterate over the jobs, in no particular order."""
         return iter(self._place_of)
 
     # ── kept by the cluster ───────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +185,7 @@ class PendingQueue:
             self._place_of[JobId(int(self._integers[0, place]))] = place
 
     def refresh(self, job: Job) -> None:
-        """What the columns say may have changed."""
+        """Update the row of a job that may have changed."""
         place = self._place_of[job.job_id]
         self.tick += 1
         self._views.pop(job.job_id, None)
@@ -232,7 +231,7 @@ class PendingQueue:
         )
 
     def _code_of(self, request: ResourceRequest, partition: str) -> int:
-        """Of the shape; where there are far more than jobs, those that no job has any more are forgotten first."""
+        """Return the shape's code; if there are far more shapes than jobs, unused shapes are forgotten first."""
         known = self._shapes.get((request, partition))
         if known is not None:
             return known
@@ -246,15 +245,16 @@ class PendingQueue:
     # ── what is asked of it ───────────────────────────────────────────────────────────────────────────────────
 
     def place_of(self, job_id: JobId) -> int | None:
+        """Row of the job; None: the job is not in the queue."""
         return self._place_of.get(job_id)
 
     def has_changed(self, job_id: JobId, since: int) -> bool:
-        """The job has left the queue, or something about it has changed after that tick."""
+        """Whether the job has left the queue or has changed after the tick `since`."""
         place = self._place_of.get(job_id)
         return place is None or bool(self._integers[_TICK, place] > since)
 
     def view(self, job_id: JobId) -> object:
-        """What was last kept of it with `keep_view`, if nothing about it has changed since; else None."""
+        """The view of the job stored by `keep_view`; None: there is none, or the job has changed since."""
         return self._views.get(job_id)
 
     def keep_view(self, job_id: JobId, view: object) -> None:
@@ -263,27 +263,27 @@ class PendingQueue:
         self._views[job_id] = view
 
     def begin_views(self, policy: object) -> None:
-        """What is kept from now on is of this policy: what was kept of another is forgotten."""
+        """Forget the cached views if they were made under another policy."""
         if policy is not self._views_of:
             self._views_of = policy
             self._views.clear()
 
     def floats(self, name: str) -> Floats:
-        """A column by its name: a look at it, for this turn, and read-only."""
+        """Return a read-only view of a column of floats, valid in this turn."""
         return _read_only(self._floats[_FLOATS.index(name), : len(self)])
 
     def integers(self, name: str) -> Integers:
-        """Likewise, of whole numbers."""
+        """Return a read-only view of a column of integers, valid in this turn."""
         return _read_only(self._integers[_INTEGERS.index(name), : len(self)])
 
     def since(self) -> Floats:
-        """Since when each could have started as far as its owner and its dependencies go; else its submission."""
+        """Column of instants since which each job could start by its owner and dependencies, else its submission."""
         accrue_at = self.floats("accrue_at")
         return np.where(np.isinf(accrue_at), self.floats("submit_at"), accrue_at)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """By the numbers of the column ``member``; likewise the next three."""
+        """Members by the codes of the column ``member``; `partitions`, `qos` and `reservations` are alike."""
         return tuple(self._members)
 
     @property

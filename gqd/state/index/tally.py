@@ -1,11 +1,9 @@
-"""What every user, account and QOS has in the queue and holds: counted as it changes, since limits ask all the time.
+"""Running totals of the jobs and resources of every user, account and QOS, against which limits are checked.  Pure.
 
-An index of the cluster, equal to a recount (`Cluster.check`).  Pure.
-
-Counted are, for each holder of limits and for each user of each account and QOS: what is *submitted* (by the request,
-from the submission to the end; an array's record as all of its tasks that wait), how many jobs of that are *pending*,
-what is *held* (by the grants, from the allocation until the job has left the attempt), and the *rate* at which it is
-billed (while it runs).
+For each holder of limits, and for each user in each account and QOS, a tally counts: *submitted* resources (by the
+request, from submission to end; an array's record as all its waiting tasks), the number of *pending* jobs, *held*
+resources (by the grants, from allocation until the job has left the attempt), and the billing *rate* of running
+attempts.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest, as_request, min_demand
 
 Amounts = dict[str, int]
-"""By resource: ``jobs``, ``gpus``, ``cpus``, ``memory`` (MiB), and ``gpus:TYPE``; what is 0 is not there."""
+"""Amounts by resource: ``jobs``, ``gpus``, ``cpus``, ``memory`` (MiB) and ``gpus:TYPE``; zero amounts are absent."""
 
 Place = tuple[Holder, str, str]
-"""Whose it is: the holder, its name, and of an account or a QOS the user ('': all of them)."""
+"""Key of a tally: the holder, its name, and of an account or a QOS the user ('': all users)."""
 
 
 def add(amounts: Amounts, more: Mapping[str, int], times: int = 1) -> None:
@@ -36,7 +34,7 @@ def add(amounts: Amounts, more: Mapping[str, int], times: int = 1) -> None:
 
 @lru_cache(maxsize=4096)
 def asked_amounts(request: ResourceRequest) -> Mapping[str, int]:
-    """The least that one job or task of this request comes to."""
+    """Minimum amounts that one job or task with this request adds up to."""
     demand = min_demand(request)
     amounts: Amounts = {"jobs": 1}
     add(amounts, {"gpus": demand.gpus, "cpus": demand.cpus, "memory": demand.memory_mib})
@@ -47,7 +45,7 @@ def asked_amounts(request: ResourceRequest) -> Mapping[str, int]:
 
 
 def granted_amounts(grants: Iterable[Grant], types: Mapping[str, Mapping[int, str]]) -> Amounts:
-    """What grants come to; `types`: by node and GPU."""
+    """Amounts that the grants add up to; `types`: node → GPU → type."""
     amounts: Amounts = {"jobs": 1}
     for grant in grants:
         add(amounts, {"gpus": len(grant.gpus), "cpus": len(grant.cpus), "memory": grant.memory_mib})
@@ -60,11 +58,13 @@ def granted_amounts(grants: Iterable[Grant], types: Mapping[str, Mapping[int, st
 
 @dataclass(slots=True)
 class Tally:
+    """Totals of one holder."""
+
     submitted: Amounts = field(default_factory=dict)
     held: Amounts = field(default_factory=dict)
     pending: int = 0
     rate: int = 0
-    """Millionths of a weighted GPU."""
+    """Billing rate in millionths of a weighted GPU."""
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +72,7 @@ class Tally:
 
 
 def account_path(accounts: Mapping[str, AccountInfo], name: str) -> tuple[str, ...]:
-    """The account and those above it, the root last."""
+    """The account and its ancestors, the root last."""
     path = [name or DEFAULT_ACCOUNT]
     while path[-1] != ROOT:
         above = accounts.get(path[-1])
@@ -82,7 +82,7 @@ def account_path(accounts: Mapping[str, AccountInfo], name: str) -> tuple[str, .
 
 
 def places_of(user: str, path: Iterable[str], qos: str) -> list[Place]:
-    """All that a job of this user counts for."""
+    """Keys of all tallies that count a job of this user."""
     places: list[Place] = [(Holder.USER, user, ""), (Holder.QOS, qos, ""), (Holder.QOS, qos, user)]
     for account in path:
         places += [(Holder.ACCOUNT, account, ""), (Holder.ACCOUNT, account, user)]
@@ -91,27 +91,27 @@ def places_of(user: str, path: Iterable[str], qos: str) -> list[Place]:
 
 @dataclass(slots=True)
 class Tallies:
-    """By place; empty ones are not there."""
+    """The tallies by key; empty ones are absent."""
 
     by_place: dict[Place, Tally] = field(default_factory=dict)
     users: dict[tuple[Holder, str], dict[str, None]] = field(default_factory=dict)
-    """Who has something in an account or a QOS."""
+    """Account or QOS → users with jobs in it."""
     held_by: dict[JobId, Amounts] = field(default_factory=dict)
-    """What each job's attempt holds; GPU types are those that its nodes had when it was given them."""
+    """Job → amounts that its attempt holds, by the GPU types that the nodes had at the allocation."""
     known_places: dict[tuple[str, str, str], list[Place]] = field(default_factory=dict)
-    """By user, account and QOS, as the tree of accounts is now."""
+    """(user, account, QOS) → keys of its tallies in the present tree of accounts, cached."""
 
     def of(self, place: Place) -> Tally:
-        """Not to be changed."""
+        """Return the tally, which must not be changed."""
         return self.by_place.get(place, _NOTHING)
 
     def wait(self, places: Iterable[Place], asked: Mapping[str, int], count: int) -> None:
-        """So many more jobs or tasks wait; a negative number: fewer."""
+        """Add `count` jobs or tasks that wait, with the amounts of one; a negative count removes them."""
         amounts = asked if count == 1 else {name: amount * count for name, amount in asked.items()}
         self.add_waiting(places, amounts, count)
 
     def add_waiting(self, places: Iterable[Place], amounts: Mapping[str, int], count: int) -> None:
-        """`amounts`: of all these together."""
+        """Add `count` jobs or tasks that wait, with their total `amounts`."""
         for place in places:
             tally = self.by_place.get(place) or self._at(place)
             tally.pending += count
@@ -124,7 +124,7 @@ class Tallies:
                 submitted[name] = submitted.get(name, 0) + amount
 
     def hold(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
-        """One that waited was given this."""
+        """Turn a waiting job into one that holds these amounts."""
         self.held_by[job_id] = held
         for place in places:
             tally = self._at(place)
@@ -133,7 +133,7 @@ class Tallies:
             self._settle(place, tally)
 
     def free(self, places: Iterable[Place], job_id: JobId, asked: Mapping[str, int] | None) -> None:
-        """It holds nothing any more, and waits again (`asked` None) or has ended."""
+        """Release the amounts that a job holds; the job waits again (`asked` None) or has ended."""
         held = self.held_by.pop(job_id)
         for place in places:
             tally = self._at(place)
@@ -145,7 +145,7 @@ class Tallies:
             self._settle(place, tally)
 
     def change(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
-        """It holds this in place of what it held."""
+        """Replace the amounts that a job holds."""
         before, self.held_by[job_id] = self.held_by[job_id], held
         for place in places:
             tally = self._at(place)
@@ -153,7 +153,7 @@ class Tallies:
             add(tally.held, held)
 
     def bill(self, places: Iterable[Place], rate: int) -> None:
-        """So much more is billed from now on."""
+        """Add to the billing rates."""
         for place in places:
             tally = self._at(place)
             tally.rate += rate

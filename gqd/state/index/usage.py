@@ -1,8 +1,7 @@
-"""What was used, decayed by half-lives, and what of a budget is used up.  Pure, and exact at any instant.
+"""Usage that decays by half-lives, and the usage of budgets.  Pure, and exact at any instant.
 
-Usage is kept as a value at an instant and the rate at which it grows: that is enough to tell it at any later instant,
-however long ago the last event was.  The rate counts whole millionths of a weighted GPU, so that what is added when a
-job starts is taken away again when it ends, to the last bit.
+Usage is stored as a value at an instant and the rate at which it grows, which determines it at any later instant.  The
+rate is an integer in millionths of a weighted GPU, so that the end of a job subtracts exactly what its start added.
 """
 
 from __future__ import annotations
@@ -11,26 +10,26 @@ import math
 from dataclasses import dataclass
 
 MILLION = 1_000_000
-"""Of a billing rate: one GPU of weight 1."""
+"""Billing rate of one GPU of weight 1."""
 _LN2 = math.log(2.0)
 
 HalfLives = tuple[tuple[float, float | None], ...]
-"""Half-lives that held before, oldest first: until when, and how long they were."""
+"""Earlier half-lives, oldest first: (end of validity, half-life in seconds or None)."""
 MOST_HALF_LIVES = 16
-"""Remembered; what is reported later than so many changes ago decays as the oldest of them says."""
+"""Maximum number of stored half-lives; usage reported later than that decays by the oldest."""
 
 
 @dataclass(slots=True)
 class DecayedUsage:
-    """Weighted GPU-seconds, of which half is forgotten in each half-life (None: never)."""
+    """Weighted GPU-seconds, of which half are forgotten in each half-life (None: never)."""
 
     value: float = 0.0
     at: float = 0.0
     rate: int = 0
-    """Millionths of a weighted GPU in use."""
+    """Weighted GPUs in use, in millionths."""
 
     def value_at(self, now: float, half_life_s: float | None) -> float:
-        """Also of an instant before the last event: then what was used since is taken off again."""
+        """Usage at `now`, which may be before the last event: usage since then is subtracted."""
         passed_s = now - self.at
         if half_life_s is None:
             return self.value + self.rate / MILLION * passed_s
@@ -41,7 +40,7 @@ class DecayedUsage:
         self.value, self.at = self.value_at(now, half_life_s), now
 
     def change_rate(self, at: float, by: int, half_life_s: float | None, earlier: HalfLives = ()) -> None:
-        """A job started or ended at `at`, which may be before what was heard last: nodes say when it was."""
+        """Count a job that started or ended at `at`, which may be before the last event since nodes report late."""
         if at >= self.at:
             self.advance(at, half_life_s)
         else:
@@ -55,7 +54,7 @@ class DecayedUsage:
 
 @dataclass(slots=True)
 class Budget:
-    """Weighted GPU-seconds used since the day, week or month began."""
+    """Weighted GPU-seconds used since the begin of the day, week or month."""
 
     began_at: float
     used: float = 0.0
@@ -63,7 +62,7 @@ class Budget:
     rate: int = 0
 
     def used_at(self, now: float, began_at: float) -> float:
-        """`began_at`: of the day, week or month that `now` is in."""
+        """Usage at `now`; `began_at`: begin of the day, week or month that contains `now`."""
         since = max(self.at, began_at)
         before = self.used if began_at <= self.began_at else 0.0
         return before + self.rate / MILLION * (now - since)
@@ -72,7 +71,8 @@ class Budget:
         self.used, self.at, self.began_at = self.used_at(now, began_at), now, max(began_at, self.began_at)
 
     def change_rate(self, at: float, by: int, began_at: float) -> None:
-        """`began_at`: of the day, week or month of the later of `at` and the last event."""
+        """Count a job that started or ended at `at`; `began_at`: begin of the period of the later of `at` and the last
+        event."""
         if at >= self.at:
             self.advance(at, began_at)
         else:
