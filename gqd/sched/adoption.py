@@ -170,11 +170,11 @@ class PlanValidator:
 
     def _victims(self, scope: _Scope, preemption: Preemption, job: StartRequest) -> list[RunningJob] | None:
         """Return the victims; None: one of them may not be preempted."""
-        view, wanted = scope.view, set(preemption.victims)
+        view, victim_ids = scope.view, set(preemption.victims)
         victims = [
             running
             for running in view.running
-            if AttemptId(running.job_id, running.attempt) in wanted
+            if AttemptId(running.job_id, running.attempt) in victim_ids
             and running.job_id not in self._going
             and all(AttemptId(running.job_id, running.attempt) != attempt_id for attempt_id, _ in self._given)
         ]
@@ -183,7 +183,7 @@ class PlanValidator:
         borrowers = [] if view.inside is None else [victim.job_id for victim in victims if victim.is_borrowing]
         others = [victim for victim in victims if victim.qos not in names and victim.job_id not in borrowers]
         reclaimed = [] if _give_turns(view, others, preemption, job) else others
-        if len(victims) < len(wanted) or not self._may_reclaim(reclaimed, preemption, job):
+        if len(victims) < len(victim_ids) or not self._may_reclaim(reclaimed, preemption, job):
             return None
         return victims
 

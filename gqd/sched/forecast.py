@@ -118,16 +118,16 @@ class _Held(NamedTuple):
 
 
 class Forecast:
-    """A forecast: call `step` until `is_over`; `entries` then holds the start of each job."""
+    """A forecast: call `step` until `is_over`; `starts` then holds the start of each job."""
 
     def __init__(
         self,
         scene: ForecastInput,
-        wanted: Collection[JobId],
+        asked: Collection[JobId],
         is_pessimistic: bool = False,
         max_passes: int = MAX_PASSES,
     ) -> None:
-        self.entries: dict[JobId, ForecastStart] = {}
+        self.starts: dict[JobId, ForecastStart] = {}
         self.missed: dict[JobId, float] = {}
         """Jobs that could no longer end by their deadlines → the latest start that would have met the deadline."""
         self.first_plan: Plan | None = None
@@ -136,9 +136,9 @@ class Forecast:
         """A plan with the reasons of the jobs that never start, if no more events were left; else None."""
         self.is_over = False
         self._scene = scene
-        self._wanted = set(wanted)
+        self._asked = set(asked)
         self._is_pessimistic = is_pessimistic
-        self._most_passes = max_passes
+        self._max_passes = max_passes
         self._passes = 0
         self._has_no_events = False
         """No events are left."""
@@ -200,7 +200,7 @@ class Forecast:
             self._start(start)
         for preemption in plan.preemptions:
             self._preempt(preemption)
-        if self._is_answered or self._passes >= self._most_passes:
+        if self._is_answered or self._passes >= self._max_passes:
             self.is_over = True
         elif self._is_cut_short(plan):
             self._resume_at(plan, plan.resumes_at, plan.searches_from)
@@ -241,7 +241,7 @@ class Forecast:
     @property
     def _is_answered(self) -> bool:
         """Whether every job asked about has a start or has missed its deadline."""
-        return self._wanted <= self.entries.keys() | self.missed.keys()
+        return self._asked <= self.starts.keys() | self.missed.keys()
 
     def _advance(self, plan: Plan) -> None:
         """Advance to the next instant at which something changes; if there is none, plan once more for the reasons."""
@@ -250,7 +250,7 @@ class Forecast:
             due = [self._now]  # a victim without notice time ends at once
         if not due:
             self._has_no_events = True
-            left = self._wanted - self.entries.keys() - self.missed.keys()
+            left = self._asked - self.starts.keys() - self.missed.keys()
             self._planner.begin(self._current_snapshot(), skip_reasons=False, asked=left)
             return
         until = min(due)
@@ -337,7 +337,7 @@ class Forecast:
         run_time_s = self._run_time_of(job)
         self._started.add(job.job_id)
         nodes = tuple(grant.node for grant in start.grants)
-        self.entries.setdefault(job.job_id, ForecastStart(self._now, self._now + run_time_s, nodes))
+        self.starts.setdefault(job.job_id, ForecastStart(self._now, self._now + run_time_s, nodes))
         limit_s = self._left_s(job, job.time_limit_s)
         running = RunningJob(
             job_id=job.job_id,
@@ -511,7 +511,7 @@ class Forecast:
     def _satisfied_at(self, after: Prerequisite) -> float | None:
         """Return when the dependency is satisfied; None: not yet, or never."""
         if after.is_start:
-            entry = self.entries.get(after.job_id)
+            entry = self.starts.get(after.job_id)
             started_at = self._began_at if entry is None else entry.starts_at
             return started_at + after.delay_s if after.job_id in self._started else None
         over_at = self._over_at.get(after.job_id)

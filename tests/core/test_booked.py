@@ -400,7 +400,7 @@ def test_a_rehearsal_starts_jobs_as_reservations_begin_and_end() -> None:
     rehearsal = Forecast(ForecastInput(view(*pending, reserved=reserved)), [one.job_id for one in pending])
     while not rehearsal.step(1000):
         pass
-    assert {int(one): entry.starts_at for one, entry in rehearsal.entries.items()} == {4: 0, 2: 200, 3: 300, 1: 400}
+    assert {int(one): entry.starts_at for one, entry in rehearsal.starts.items()} == {4: 0, 2: 200, 3: 300, 1: 400}
 
 
 def test_where_nothing_is_reserved_a_plan_has_nothing_of_it() -> None:

@@ -353,7 +353,7 @@ def test_a_rehearsal_is_the_same_however_it_is_sliced() -> None:
         rehearsal = Forecast(setting.scene, wanted)
         while not rehearsal.step(budget):
             pass
-        results.append(rehearsal.entries)
+        results.append(rehearsal.starts)
     assert results[0] == results[1] == results[2]
     assert set(results[0]) == set(wanted)
 

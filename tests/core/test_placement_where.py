@@ -44,7 +44,7 @@ def overlay(*nodes: NodeFacts, **fields: Any) -> Overlay:
 def busy(view: Overlay, **gpus: int) -> Overlay:
     """So many GPUs of each node are taken, with a CPU each."""
     for name, count in gpus.items():
-        view.take(view.node_table.places[name], Grant(node=name, cpus=tuple(range(count)), gpus=tuple(range(count))))
+        view.take(view.node_table.index_of[name], Grant(node=name, cpus=tuple(range(count)), gpus=tuple(range(count))))
     return view
 
 
@@ -99,7 +99,7 @@ def test_after_single_gpus_were_placed_a_whole_node_is_free_as_long_as_the_sum_a
     for count in range(1, 25):
         grants = place(view, shape(gpus=1), [0, 1, 2, 3])
         assert grants is not None
-        view.take_all(view.node_table.places, grants)
+        view.take_all(view.node_table.index_of, grants)
         assert int(np.count_nonzero(view.gpu_counts == 8)) == (32 - count) // 8
 
 
@@ -460,11 +460,11 @@ def test_licences_are_counted_once_for_the_whole_job() -> None:
     grants = place(view, wanted, [0, 1])
 
     assert grants is not None and [grant.licenses for grant in grants] == [(Amount("matlab", 2),), ()]
-    view.take_all(view.node_table.places, grants)
+    view.take_all(view.node_table.index_of, grants)
     assert view.free_licenses == {"matlab": 1}
-    assert place(view, wanted, [0, 1]) is None and not is_possible(view, grants, view.node_table.places)
+    assert place(view, wanted, [0, 1]) is None and not is_possible(view, grants, view.node_table.index_of)
     for grant in grants:
-        view.give_back(view.node_table.places[grant.node], grant)
+        view.give_back(view.node_table.index_of[grant.node], grant)
     assert place(view, wanted, [0, 1]) == grants
 
 

@@ -475,7 +475,7 @@ def rehearsed(view: Snapshot, *wanted: int) -> dict[int, ForecastStart]:
     rehearsal = Forecast(ForecastInput(view), [JobId(one) for one in wanted])
     while not rehearsal.step(10_000):
         pass
-    return {int(job_id): entry for job_id, entry in rehearsal.entries.items()}
+    return {int(job_id): entry for job_id, entry in rehearsal.starts.items()}
 
 
 def test_a_job_to_which_others_give_way_is_expected_when_the_last_of_them_is_ended_and_others_after_it() -> None:

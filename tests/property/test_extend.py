@@ -115,7 +115,7 @@ def expected(life: Life, job_id: JobId, by_s: int, max_passes: int) -> tuple[dic
     rehearsal = Forecast(replace(scene, snapshot=replace(view, running=running)), counted, max_passes=max_passes)
     while not rehearsal.step(1000):
         pass
-    starts = {one: rehearsal.entries[one].starts_at for one in counted if one in rehearsal.entries}
+    starts = {one: rehearsal.starts[one].starts_at for one in counted if one in rehearsal.starts}
     return starts, set(promises_of(rehearsal.first_plan))
 
 

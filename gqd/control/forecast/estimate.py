@@ -398,7 +398,7 @@ class StartsStudy:
 
     def _told(self, cluster: Cluster, job: Job, position: int, promises: dict[JobId, float]) -> StartEstimate:
         promise = promises.get(job.job_id)
-        expected, late = self._expected.entries.get(job.job_id), self._late.entries.get(job.job_id)
+        expected, late = self._expected.starts.get(job.job_id), self._late.starts.get(job.job_id)
         if expected is not None:
             start_at, p90_at = band(expected, late, promise)
             return StartEstimate(

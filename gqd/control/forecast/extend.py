@@ -246,12 +246,12 @@ class QueueStudy:
         self._is_baseline = False
         promised = promises_of(self._rehearsal.first_plan)
         counted = [job.job_id for job in islice(self._scene.snapshot.pending, MAX_COUNTED)]
-        starts = self._rehearsal.entries
+        starts = self._rehearsal.starts
         self._starts = {entry.starts_at for entry in starts.values()}
         self._before = {one: starts[one].starts_at for one in counted if one in starts and one not in promised}
 
     def _first_put_off(self) -> Promise | None:
-        after = self._rehearsal.entries
+        after = self._rehearsal.starts
         late = [
             Promise(at, job_id, is_expected=True)
             for job_id, at in self._before.items()

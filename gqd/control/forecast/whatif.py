@@ -204,7 +204,7 @@ class _Trial:
     @property
     def entry(self) -> ForecastStart | None:
         """When the job is expected to start, and to end."""
-        return None if self._expected is None else self._expected.entries.get(self._supposed.job.job_id)
+        return None if self._expected is None else self._expected.starts.get(self._supposed.job.job_id)
 
     def first_word(self) -> str:
         """What is to be said first of a job that will start."""
@@ -220,13 +220,13 @@ class _Trial:
     def prediction(self, cluster: Cluster) -> Prediction:
         assert self._expected is not None
         supposed = self._supposed.job
-        entry = self._expected.entries.get(supposed.job_id)
+        entry = self._expected.starts.get(supposed.job_id)
         if entry is None:
             late_for = too_late(self._expected, supposed.job_id)
             why = late_for or _why_not(cluster, supposed, self._expected.last_plan)
             return Prediction(None, None, False, why)
         promise = promises_of(self._expected.first_plan).get(supposed.job_id)
-        late = None if self._late is None else self._late.entries.get(supposed.job_id)
+        late = None if self._late is None else self._late.starts.get(supposed.job_id)
         start_at, p90_at = band(entry, late, promise)
         moved = ForecastStart(start_at, start_at + entry.ends_at - entry.starts_at, entry.nodes)
         return Prediction(moved, p90_at, promise is not None, "")

@@ -26,7 +26,7 @@ import numpy as np
 from gq.model.account import AccountInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
-from gqd.sched.placement.placement import place as put
+from gqd.sched.placement.placement import place as place_job
 from gqd.sched.request import Shape, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob
 from gqd.state.index.queue import Member
@@ -252,7 +252,7 @@ class AutoThrottle:
         node_indices = state.ground.available(job, state.snapshot.now)
         state.spent += 1 + len(node_indices) // 64
         waited_s = state.snapshot.now - job.since
-        return put(self._free_before, job.shape, node_indices, waited_s=waited_s, qos=job.qos) is not None
+        return place_job(self._free_before, job.shape, node_indices, waited_s=waited_s, qos=job.qos) is not None
 
 
 def _requested(job: PendingJob) -> int:

@@ -58,8 +58,8 @@ def snapshot_for_borrowers(snapshot: Snapshot, outside_pass: SchedulingPass, ind
     If the pass ran out of steps, borrowers get nothing that is free outside: jobs it has not reached may use that.
     """
     after = with_running(snapshot, outside_pass.started_jobs())
-    for one in outside_pass.preempting.decided if outside_pass.preempting else ():
-        after = with_decided(after, one.claim, one.victims, one.gifts)
+    for decision in outside_pass.preempting.decided if outside_pass.preempting else ():
+        after = with_decided(after, decision.claim, decision.victims, decision.gifts)
     view = borrower_view(after)
     if outside_pass.resumes_at is not None:
         view = _without(view, outside_pass.guard.now)

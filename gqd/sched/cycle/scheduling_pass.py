@@ -39,7 +39,7 @@ from gqd.sched.cycle.wait_reasons import brief_reason, explain, set_missing_reso
 from gqd.sched.limits.ledger import Asker, Wanted, hours, least_wanted
 from gqd.sched.placement.billing import amounts_of, billing_of
 from gqd.sched.placement.placement import is_possible
-from gqd.sched.placement.placement import place as put
+from gqd.sched.placement.placement import place as place_job
 from gqd.sched.placement.prefilter import Glance
 from gqd.sched.preemption.preempt import preempting
 from gqd.sched.reasons.eligibility import Ground
@@ -70,11 +70,22 @@ from gqd.state.plan import (
     WaitsForLocality,
 )  # fmt: skip
 
-_NOTHING = Wanted({}, 0.0)
 Objection = Callable[["SchedulingPass", PendingJob, tuple[Grant, ...]], Wait | None]
 """A function that returns why the job must not start on these grants; None: it may."""
-_Found = tuple[tuple[Grant, ...] | None, Wanted, Wait | None]
-"""(grants, or None if there are none; the usage that they add; the limit that they would exceed, or None)"""
+
+
+class _Placement(NamedTuple):
+    """The result of placing a job."""
+
+    grants: tuple[Grant, ...] | None = None
+    """None: the job does not fit, or not within its limits."""
+    usage: Wanted = Wanted({}, 0.0)
+    """What the grants count against limits."""
+    reason: Wait | None = None
+    """Why the job is not placed, if it lacks more than nodes that other jobs hold."""
+
+
+_NOT_PLACED = _Placement()
 
 
 class PassOptions(NamedTuple):
@@ -113,9 +124,9 @@ class SchedulingPass:
         self.heads: dict[str, JobId] = {}
         self.runs_into: dict[JobId, RunsIntoReservation] = {}
         """Jobs that fit, but would still run when reserved resources must be clear → that reservation."""
-        self.over: dict[tuple[Asker, Shape, int | None], Wait | None] = {}
+        self.exceeded_limits: dict[tuple[Asker, Shape, int | None], Wait | None] = {}
         """Jobs that are alike → the limit that they exceed; it stays so, since within a pass usage only grows."""
-        self.unfit: dict[int, str] = {}
+        self.unfit_shapes: dict[int, str] = {}
         """Code of each shape that no longer fits → its partition."""
         self.missing_by_shape: dict[int, Wait] = {}
         """Code of a shape → what its jobs lack, unless they only lack nodes that other jobs hold."""
@@ -173,7 +184,7 @@ class SchedulingPass:
             yield
             queue_index = self.scan.next(queue_index)
         self.is_guaranteed_round = False
-        for code, partition in self.unfit.items():
+        for code, partition in self.unfit_shapes.items():
             if self._protects_no_more(partition):
                 self.scan.skip_shape(code)
 
@@ -294,10 +305,10 @@ class SchedulingPass:
             return False
         if reason is None:
             found = self._find(queue_index, job)
-            if found[0]:
-                self._start(queue_index, job, found[0], found[1], slot)
+            if found.grants:
+                self._start(queue_index, job, found.grants, found.usage, slot)
                 return True
-            reason = found[2]
+            reason = found.reason
         self.scan.skip(queue_index)
         if isinstance(reason, OutOfLicenses | RunsIntoReservation | None) and self._preempts(queue_index, job):
             return False
@@ -315,76 +326,78 @@ class SchedulingPass:
         """Start the job on exactly these grants if they are free and no rule forbids it; return whether it starts."""
         job = self.snapshot.pending[queue_index]
         available = {self.snapshot.nodes[index].name: index for index in self.ground.available(job, self.snapshot.now)}
-        wanted, ends = self.usage_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
-        if not is_possible(self.guard.now, grants, available) or self.ledger.over(job.asker, wanted) is not None:
+        usage, ends = self.usage_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
+        if not is_possible(self.guard.now, grants, available) or self.ledger.over(job.asker, usage) is not None:
             return False
         if self.guard.make_room(grants, ends) is not None:
             return False
-        self._start(queue_index, job, grants, wanted, "")
+        self._start(queue_index, job, grants, usage, "")
         return True
 
     def start_deferred_task(self, queue_index: int, objection: Objection) -> bool:
         """Start a task of a deferred array unless `objection` forbids it; True: the array has more tasks to try."""
         job = self.snapshot.pending[queue_index]
         reason = self.non_resource_reason(job)
-        grants, wanted, wait = self._find(queue_index, job) if reason is None else (None, _NOTHING, reason)
+        grants, usage, wait = self._find(queue_index, job) if reason is None else _Placement(reason=reason)
         if grants is not None and (wait := objection(self, job, grants)) is None:
-            self._start(queue_index, job, grants, wanted, "")
+            self._start(queue_index, job, grants, usage, "")
             return bool(self.tasks.get(job.job_id))
         if wait is not None or self.skip_reasons:
             self.waits[job.job_id] = wait or brief_reason(self, queue_index, job)
         return False
 
-    def _find(self, queue_index: int, job: PendingJob) -> _Found:
+    def _find(self, queue_index: int, job: PendingJob) -> _Placement:
         """Find grants on which the job can start now without delaying a planned start or running into a reservation."""
         code = int(self.scan.columns.shape[queue_index])
-        if code in self.unfit:
-            return None, _NOTHING, None
+        if code in self.unfit_shapes:
+            return _NOT_PLACED
         self.glance = self.glance or Glance(self.guard.now)
         if not self.glance.may_fit(job.shape):
             self._mark_unfit(code, job.shape.partition)
-            return None, _NOTHING, None
-        places = self.ground.available(job, self.snapshot.now)
+            return _NOT_PLACED
+        node_indices = self.ground.available(job, self.snapshot.now)
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
-        found = self._place_within_limits(job, self.guard.now, places)
-        if found[2]:
+        found = self._place_within_limits(job, self.guard.now, node_indices)
+        if found.reason:
             return found
-        if found[0] is None:
-            return None, _NOTHING, self._handle_misfit(code, job, places)
+        if found.grants is None:
+            return _Placement(reason=self._handle_misfit(code, job, node_indices))
         self.protection.settle(job.job_id)
-        blocker = self.guard.make_room(found[0], ends)
+        blocker = self.guard.make_room(found.grants, ends)
         if blocker is None:
             return found
-        beside = self._place_within_limits(job, self.guard.overlay(ends), places)
-        if beside[0] is None and not is_picky(job.shape):
+        beside = self._place_within_limits(job, self.guard.overlay(ends), node_indices)
+        if beside.grants is None and not is_picky(job.shape):
             self._skip_longer(queue_index, code, ends)
-        if beside[0] is None and isinstance(blocker, BookedWindow):
-            self.runs_into[job.job_id] = runs_into(blocker, found[0], ends)
+        if beside.grants is None and isinstance(blocker, BookedWindow):
+            self.runs_into[job.job_id] = runs_into(blocker, found.grants, ends)
             if self.scheduling.backfill != "protect":  # a job that only waits for a reservation blocks no other
-                return None, _NOTHING, beside[2] or self.runs_into[job.job_id]
+                return _Placement(reason=beside.reason or self.runs_into[job.job_id])
         return beside
 
-    def _handle_misfit(self, code: int, job: PendingJob, places: Integers) -> Wait | None:
+    def _handle_misfit(self, code: int, job: PendingJob, node_indices: Integers) -> Wait | None:
         """Skip the jobs of a shape that does not fit now; return why, unless other jobs simply hold the nodes."""
-        reason = why_not_yet(self.snapshot, self.guard.now, job, places, self.snapshot.running, self.waited_s(job))
+        reason = why_not_yet(
+            self.snapshot, self.guard.now, job, node_indices, self.snapshot.running, self.waited_s(job)
+        )
         if isinstance(reason, WaitsForLocality):
             self.draft.changes_at = min(self.draft.changes_at, reason.until)
         elif reason is not None:
             self.draft.has_kept_cores |= isinstance(reason, CoresReservedForGpus)
             if job.avoid:
                 return reason  # other jobs of its shape may use more nodes
-            self.unfit[code] = job.shape.partition
+            self.unfit_shapes[code] = job.shape.partition
             self.missing_by_shape[code] = reason
             self.scan.skip_shape(code)
         elif not job.avoid and not is_picky(job.shape):
             self._mark_unfit(code, job.shape.partition)
-            if job.shape.resources and (short := self._short_of_generic(job, places)) is not None:
+            if job.shape.resources and (short := self._short_of_generic(job, node_indices)) is not None:
                 self.missing_by_shape[code] = short
         return reason
 
-    def _short_of_generic(self, job: PendingJob, places: Integers) -> Insufficient | None:
+    def _short_of_generic(self, job: PendingJob, node_indices: Integers) -> Insufficient | None:
         """Return the generic resource that is short, without the jobs that hold it; None: something else is short."""
-        name, wanted, free = scarcest(self.guard.now, job.shape, places)
+        name, wanted, free = scarcest(self.guard.now, job.shape, node_indices)
         if name not in dict(job.shape.resources):
             return None
         return Insufficient(
@@ -397,13 +410,13 @@ class SchedulingPass:
 
     def _mark_unfit(self, code: int, partition: str) -> None:
         """Record that the shape no longer fits, and skip its jobs unless one may still get a planned start."""
-        self.unfit[code] = partition
+        self.unfit_shapes[code] = partition
         if self._protects_no_more(partition):
             self.scan.skip_shape(code)
 
     def skip_shape_again(self, code: int) -> None:
         """Skip the jobs of an unfit shape whose exemption has ended."""
-        if code in self.unfit and self._protects_no_more(self.unfit[code]):
+        if code in self.unfit_shapes and self._protects_no_more(self.unfit_shapes[code]):
             self.scan.skip_shape(code)
 
     def _skip_longer(self, queue_index: int, code: int, ends: Ends) -> None:
@@ -427,43 +440,45 @@ class SchedulingPass:
             max_protected = max(1, max_protected)
         return self.first_counts.get(partition, 0) >= max_protected
 
-    def _place_within_limits(self, job: PendingJob, overlay: Overlay, places: Integers) -> _Found:
+    def _place_within_limits(self, job: PendingJob, overlay: Overlay, node_indices: Integers) -> _Placement:
         """Place the job on the overlay within its limits.
 
         Its grants may exceed the minimum that it asks for, with whole nodes or with GPUs of a type that is limited; if
         such a limit would be exceeded, nodes with other types are tried.
         """
-        self.spent += 1 + len(places) // 64
+        self.spent += 1 + len(node_indices) // 64
         nodes = self.snapshot.nodes
         first_over: Wait | None = None
         waited_s = self.waited_s(job)
-        while (grants := put(overlay, job.shape, places, waited_s=waited_s, qos=job.qos)) is not None:
-            wanted = self.usage_of(job, grants)
-            over = self.ledger.over(job.asker, wanted)
+        while (grants := place_job(overlay, job.shape, node_indices, waited_s=waited_s, qos=job.qos)) is not None:
+            usage = self.usage_of(job, grants)
+            over = self.ledger.over(job.asker, usage)
             if over is None:
-                return grants, wanted, None
+                return _Placement(grants, usage)
             first_over = first_over or over
             gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
             if not gpu_type or job.shape.gpu_type is not None:
                 break
-            places = np.array([index for index in places.tolist() if not nodes[index].type_mask(gpu_type)], np.int64)
-        return None, _NOTHING, first_over
+            node_indices = np.array(
+                [index for index in node_indices.tolist() if not nodes[index].type_mask(gpu_type)], np.int64
+            )
+        return _Placement(reason=first_over)
 
-    def _start(self, queue_index: int, job: PendingJob, grants: tuple[Grant, ...], wanted: Wanted, slot: str) -> None:
+    def _start(self, queue_index: int, job: PendingJob, grants: tuple[Grant, ...], usage: Wanted, slot: str) -> None:
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
         self.protection.start(job, grants, ends)
         self.glance = None
-        task = self.charge(queue_index, job, wanted)
-        billing = self._billing(wanted.amounts, job.qos)
+        task = self.charge(queue_index, job, usage)
+        billing = self._billing(usage.amounts, job.qos)
         slot = "" if slot == FIRST else slot
         inside = self.snapshot.inside
         occurrence = ("", 0) if inside is None else (inside.name, inside.number)
         priority = int(self.scan.columns.priority[queue_index])
         self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *occurrence, priority=priority))
 
-    def charge(self, queue_index: int, job: PendingJob, wanted: Wanted) -> int | None:
+    def charge(self, queue_index: int, job: PendingJob, usage: Wanted) -> int | None:
         """Count the usage against limits and mark the job as decided; return its lowest waiting task, if an array."""
-        self.ledger.take(job.asker, wanted)
+        self.ledger.take(job.asker, usage)
         task = None
         if tasks := self.tasks.get(job.job_id, job.tasks):
             task = first_task(tasks)
@@ -505,7 +520,7 @@ class SchedulingPass:
         if slot == FIRST:
             self.first_counts[partition] = self.first_counts.get(partition, 0) + 1
             if self._protects_no_more(partition):
-                for code in [code for code, name in self.unfit.items() if name == partition]:
+                for code in [code for code, name in self.unfit_shapes.items() if name == partition]:
                     self.scan.skip_shape(code)
 
     def _is_outranked(self, job: PendingJob, slot: str) -> bool:
@@ -596,15 +611,15 @@ class SchedulingPass:
         if not self.ledger.is_bounded(asker):
             return None
         key = (asker, job.shape, job.time_limit_s)
-        if self.over.get(key) is None:
-            self.over[key] = self.ledger.over(asker, self._wanted(job, least_wanted(job.shape)))
-        return self.over[key]
+        if self.exceeded_limits.get(key) is None:
+            self.exceeded_limits[key] = self.ledger.over(asker, self._usage(job, least_wanted(job.shape)))
+        return self.exceeded_limits[key]
 
     def usage_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wanted:
         """Return what the job would count against limits with these grants."""
-        return self._wanted(job, amounts_of(grants, self.snapshot.nodes, self.ground.places))
+        return self._usage(job, amounts_of(grants, self.snapshot.nodes, self.ground.places))
 
-    def _wanted(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
+    def _usage(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
         return Wanted(amounts, hours(self._billing(amounts, job.qos), job.time_limit_s))
 
     def _billing(self, amounts: Mapping[str, int], qos: str) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from gq.model.resource import Grant
 from gqd.sched.backfill.windows import overlap, runs_into
-from gqd.sched.placement.placement import place as put
+from gqd.sched.placement.placement import place as place_job
 from gqd.sched.reasons.unschedulable import is_picky, why_not_now
 from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.reservation.windows import BookedWindow
@@ -73,7 +73,7 @@ def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJo
     key = (job.shape, job.avoid)
     if key not in cache:
         waited_s = state.waited_s(job)
-        grants = put(state.guard.now, job.shape, node_indices, waited_s=waited_s)
+        grants = place_job(state.guard.now, job.shape, node_indices, waited_s=waited_s)
         if grants is not None:
             return _would_delay(state, job, grants)
         why = why_not_now(state.snapshot, state.guard.now, job, node_indices, running, waited_s)

@@ -16,7 +16,7 @@ from gqd.sched.placement.constraints import may_be_one
 from gqd.sched.request import Shape, demand_for_units, wanted_in_all
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.snapshot.node_table import MAX_CACHED, as_places, node_table_of
+from gqd.sched.snapshot.node_table import MAX_CACHED, as_node_indices, node_table_of
 from gqd.state.index.queue import Integers
 from gqd.state.policy import ALL_NODES, Partition
 
@@ -43,7 +43,7 @@ def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partiti
     if known is None:
         names = None if partition.nodes == ALL_NODES else set(partition.nodes)
         chosen = [p for p, node in enumerate(nodes) if (names is None or node.name in names) and admits(shape, node)]
-        known = as_places(chosen)
+        known = as_node_indices(chosen)
         if len(node_table.usable) < MAX_CACHED:
             node_table.usable[key] = known
     return known

@@ -24,7 +24,7 @@ from gqd.sched.placement.gpu_tiers import tier_ranks, type_order
 from gqd.sched.placement.roles import place_roles
 from gqd.sched.request import Demand, Shape, demand_for_units, demand_of
 from gqd.sched.snapshot.model import Overlay
-from gqd.sched.snapshot.node_table import as_places
+from gqd.sched.snapshot.node_table import as_node_indices
 from gqd.sched.snapshot.switches import level_allowed, scopes, tree_of
 from gqd.state.index.queue import Booleans, Floats, Integers
 
@@ -63,7 +63,7 @@ def place(
     """
     if not _has_licenses(overlay, shape):
         return None
-    places = as_places(candidates)
+    places = as_node_indices(candidates)
     if shape.roles:
         grants = _place_roles(overlay, shape, places, waited_s, qos)
     else:
@@ -167,7 +167,7 @@ def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] 
     """The places of the node list; None: one of them has no room."""
     if not shape.nodelist:
         return frozenset()
-    known = overlay.node_table.places
+    known = overlay.node_table.index_of
     listed = {known[name] for name in shape.nodelist if name in known}
     is_there = len(listed) == len(set(shape.nodelist)) and listed <= set(places.tolist())
     return frozenset(listed) if is_there else None

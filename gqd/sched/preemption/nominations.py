@@ -69,7 +69,7 @@ def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]
 
 def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
     """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
-    places = books.node_table.places
+    places = books.node_table.index_of
     if claim.parks or claim.parked:
         running = list(running)
         stays = [grant for one in running if one.job_id in claim.parks for grant in one.grants]

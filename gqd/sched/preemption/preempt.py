@@ -248,7 +248,7 @@ class Preempting:
             behind = of.scan.next(place + 1)
             of.draft.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
             of.scan.exempt(None)
-            for code in list(of.unfit):
+            for code in list(of.unfit_shapes):
                 of.skip_shape_again(code)
 
     def _give_up(self, of: SchedulingPass, place: int, job: PendingJob, is_limited: bool) -> None:

@@ -81,5 +81,5 @@ def without_lent(jobs: Iterable[RunningJob], lent: Sequence[Grant]) -> list[Runn
 def give(books: Overlay, lent: Iterable[Grant]) -> None:
     """It is free for the one whom it is lent to."""
     for one in lent:
-        if one.node in books.node_table.places:
-            books.give_masks(books.node_table.places[one.node], mask_of(one.cpus), mask_of(one.gpus), 0)
+        if one.node in books.node_table.index_of:
+            books.give_masks(books.node_table.index_of[one.node], mask_of(one.cpus), mask_of(one.gpus), 0)

@@ -58,7 +58,7 @@ def _in_steps(
         if grants is None:
             return None, work
         for grant in grants:
-            overlay.take(overlay.node_table.places[grant.node], grant)
+            overlay.take(overlay.node_table.index_of[grant.node], grant)
         chosen += gone
         others = [one for one in others if one not in gone]
     return sorted(chosen), work

@@ -15,7 +15,7 @@ from gqd.sched.placement.placement import Places, place
 from gqd.sched.request import ANY_NUMBER, Shape, demand_for_units, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.snapshot.node_table import as_places
+from gqd.sched.snapshot.node_table import as_node_indices
 from gqd.state.plan import Infeasible
 from gqd.state.policy import Partition, Policy
 
@@ -169,7 +169,7 @@ def _no_such_resource(facts: list[NodeFacts], shape: Shape) -> Infeasible | None
 
 
 def _not_at_once(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) -> Infeasible | None:
-    if np.any(capacities(Overlay.empty(nodes), shape, as_places(usable))):
+    if np.any(capacities(Overlay.empty(nodes), shape, as_node_indices(usable))):
         return None
     demand = demand_for_units(shape, 1)
     parts = [counted(demand.gpus, "GPUs") + _kind(shape)] if demand.gpus else []

@@ -15,7 +15,7 @@ from gqd.sched.reasons.infeasible import infeasible as infeasible
 from gqd.sched.reasons.infeasible import too_many_licenses, unmet_constraint
 from gqd.sched.request import Shape, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
-from gqd.sched.snapshot.node_table import as_places
+from gqd.sched.snapshot.node_table import as_node_indices
 from gqd.sched.snapshot.switches import level_allowed, patience_s, spread_of, tree_of
 from gqd.sched.timeline.timeline import earliest_fit
 from gqd.state.plan import (
@@ -153,7 +153,7 @@ def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresReser
     if grants is None:
         return None
     names = {grant.node for grant in grants}
-    places = as_places([one for one in available if overlay.nodes[int(one)].name in names])
+    places = as_node_indices([one for one in available if overlay.nodes[int(one)].name in names])
     kept = kept_cores(overlay, places)
     return CoresReservedForGpus(
         wanted=wanted_in_all(shape)[1],
@@ -171,7 +171,7 @@ def insufficient(
     resource, wanted, free = scarcest(overlay, shape, available)
     fit = earliest_fit(overlay, job.shape, available, running, snapshot.now)
     selection = _selection(shape)
-    places = as_places(available)
+    places = as_node_indices(available)
     return Insufficient(
         resource=resource,
         wanted=wanted,
@@ -212,7 +212,7 @@ def _free_elsewhere(snapshot: Snapshot, overlay: Overlay, shape: Shape, places: 
     others = set(map(int, usable_places(snapshot.nodes, anywhere, partition))) - set(map(int, places))
     available = [place for place in sorted(others) if not snapshot.nodes[place].unavailable]
     if resource == "idle nodes":
-        return _idle_nodes(overlay, as_places(available))
+        return _idle_nodes(overlay, as_node_indices(available))
     return _sums(overlay, anywhere, available).get(resource, (0, 0))[1]
 
 
@@ -226,7 +226,7 @@ def scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, 
     """(resource, wanted, free) of the first resource that is short in sum, else of the one whose places are wrong."""
     sums = _sums(overlay, shape, places)
     if shape.is_exclusive:
-        idle = int(np.count_nonzero(capacities(overlay, shape, as_places(places))))
+        idle = int(np.count_nonzero(capacities(overlay, shape, as_node_indices(places))))
         return "idle nodes", max(shape.nodes_min, idle + 1), idle
     for name, (want, have) in sums.items():
         if want > have:
@@ -240,7 +240,7 @@ def scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, 
 
 def _sums(overlay: Overlay, shape: Shape, places: Places) -> dict[str, tuple[int, int]]:
     """By resource: (wanted over the whole job, free on these nodes)."""
-    here = as_places(places)
+    here = as_node_indices(places)
     gpus, cpus = wanted_in_all(shape)
     free_gpus = int(overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[here].sum())
     memory = _memory_wanted(shape, int(overlay.node_table.memory[here].max(initial=0)))

@@ -42,7 +42,7 @@ def outside(snapshot: Snapshot) -> Snapshot:
     told, kept = list(snapshot.running), []
     for number, one in enumerate(in_force, 1):
         if is_any_lent:
-            told = _with_lent_apart(told, one, _lacking(books, snapshot, one), books.node_table.places)
+            told = _with_lent_apart(told, one, _lacking(books, snapshot, one), books.node_table.index_of)
         if left := _take_left(books, snapshot, one):
             kept.append(RunningJob(JobId(-number), "", left, one.end_at, reservation=one.name, occurrence=one.number))
     running = [*_ending_with(told, in_force), *kept]
@@ -61,7 +61,7 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, 
     counts = _left_of(books, snapshot, one)
     left = []
     for grant in one.grants:
-        place = books.node_table.places.get(grant.node)
+        place = books.node_table.index_of.get(grant.node)
         if place is None:
             continue
         part = Grant(
@@ -81,7 +81,7 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, 
 
 def _left_of(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
     """Of what is only counted, but for licences: so much is kept and not in use by those inside."""
-    places = books.node_table.places
+    places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
     return {
         item: min(max(0, count - held.get(item, 0)), max(0, free_amount(books, item)))
@@ -119,7 +119,7 @@ def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: Booked) -> Running
 
 def _lacking(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
     """Of what is only counted: so much of what is kept, and not in use by those inside, others have borrowed."""
-    places = books.node_table.places
+    places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
     wanted = {item: most - held.get(item, 0) for item, most in scalar_items(places, one.grants).items()}
     there = {item: max(0, free_amount(books, item)) for item in wanted}
@@ -218,7 +218,9 @@ def inside(snapshot: Snapshot, one: Booked) -> Snapshot:
     for other in _in_force(snapshot):
         if other is not one:
             _take_left(books, snapshot, other)
-    kept = {books.node_table.places[grant.node]: grant for grant in one.grants if grant.node in books.node_table.places}
+    kept = {
+        books.node_table.index_of[grant.node]: grant for grant in one.grants if grant.node in books.node_table.index_of
+    }
     places = sorted(kept)
     pending, columns = _for_whom(snapshot, one)
     return replace(
@@ -237,7 +239,7 @@ def inside(snapshot: Snapshot, one: Booked) -> Snapshot:
         since=tuple(snapshot.since[place] for place in places) if snapshot.since else (),
         pending=pending,
         columns=columns,
-        running=list(_within(snapshot.running, one, coming, books.node_table.places)),
+        running=list(_within(snapshot.running, one, coming, books.node_table.index_of)),
         kept_back=(),
         protected=tuple(told for told in snapshot.protected if told.reservation == one.name),
         resumes_at=None,
@@ -270,7 +272,7 @@ def _coming_back(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, 
     """Of what is only counted: so much more there is in it when all have gone who have borrowed."""
     more = _lacking(books, snapshot, one)
     for grant in one.grants:
-        place = books.node_table.places.get(grant.node)
+        place = books.node_table.index_of.get(grant.node)
         if place is None:
             continue
         node = snapshot.nodes[place]
@@ -399,7 +401,7 @@ def with_running(snapshot: Snapshot, started: Sequence[RunningJob]) -> Snapshot:
         return snapshot
     books = Overlay.of(snapshot)
     for job in started:
-        books.take_all(books.node_table.places, job.grants)
+        books.take_all(books.node_table.index_of, job.grants)
     return replace(with_free(snapshot, books), running=[*snapshot.running, *started])
 
 

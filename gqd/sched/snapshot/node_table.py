@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gqd.state.index.queue import Booleans, Integers
+from gqd.state.index.queue import Integers
 
 if TYPE_CHECKING:
     from gq.model.scheduling import Switch
@@ -64,7 +64,7 @@ class NodeTable:
     """Vectors of static facts about the nodes, and caches of what other modules derive from them."""
 
     nodes: tuple[NodeFacts, ...]
-    places: dict[str, int]
+    index_of: dict[str, int]
     """Node name → node index."""
     cpus: Integers
     gpus: Integers
@@ -121,7 +121,7 @@ def _node_table_of(identity: _Identity) -> NodeTable:
     names = dict.fromkeys(name for node in nodes for name, _ in node.resources)
     return NodeTable(
         nodes=nodes,
-        places={node.name: node_index for node_index, node in enumerate(nodes)},
+        index_of={node.name: node_index for node_index, node in enumerate(nodes)},
         cpus=_column([node.cpus for node in nodes]),
         gpus=_column([node.gpu_mask.bit_count() for node in nodes]),
         gpu_masks=_masks([node.gpu_mask for node in nodes]),
@@ -139,11 +139,6 @@ def _column(values: list[int]) -> Integers:
     return np.array(values, dtype=np.int64)
 
 
-def as_places(candidates: Integers | list[int]) -> Integers:
+def as_node_indices(candidates: Integers | list[int]) -> Integers:
     """Return the node indices as a vector."""
     return np.asarray(candidates, dtype=np.int64)
-
-
-def where(node_indices: Integers, mask: Booleans) -> Integers:
-    """Return the node indices for which the mask, which covers all nodes, is true."""
-    return node_indices[mask[node_indices]]

@@ -44,8 +44,8 @@ def expected_lengths(columns: PendingColumns, scheduling: Scheduling) -> Floats:
     """Return the expected run time of each job, as `gqd.sched.timeline.timeline.expected_length` computes it."""
     if scheduling.expect == "limit":
         return columns.time_limit_s
-    known = np.minimum(columns.expected_s, columns.time_limit_s)
-    return np.where(np.isinf(known), scheduling.expected_without_history_s, known)
+    expected_s = np.minimum(columns.expected_s, columns.time_limit_s)
+    return np.where(np.isinf(expected_s), scheduling.expected_without_history_s, expected_s)
 
 
 def _in_order(codes: Integers) -> Integers:

@@ -100,4 +100,4 @@ def spread_of(tree: Tree, node_table: NodeTable, nodes: list[str]) -> int:
     """Return the number of leaf switches above these nodes."""
     if not tree.levels:
         return 1
-    return len({int(tree.levels[0].groups[node_table.places[name]]) for name in nodes})
+    return len({int(tree.levels[0].groups[node_table.index_of[name]]) for name in nodes})

@@ -14,7 +14,7 @@ import numpy as np
 from gqd.sched.placement.feasible import counts_memory, keeps_cores, room_of
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Cell, Overlay
-from gqd.sched.snapshot.node_table import MAX_MASK_BITS, NodeTable, as_places
+from gqd.sched.snapshot.node_table import MAX_MASK_BITS, NodeTable, as_node_indices
 from gqd.state.index.queue import Booleans, Integers
 
 FEW = 32
@@ -77,7 +77,7 @@ class Bound:
         self._sums = sums
         self._shape = shape._replace(resources=()) if shape.resources else shape
         self._counts_memory = counts_memory(self._shape)
-        places = as_places(candidates)
+        places = as_node_indices(candidates)
         self._is_all = len(places) == len(overlay.nodes)
         self._places = overlay.node_table.all_places if self._is_all else places
         self._count = 0
