@@ -214,11 +214,11 @@ class Client:
             left_s = _HOLD_S if deadline is None else max(0.0, deadline - time.monotonic())
             body = wire.WaitJobs(job_ids=(job_id,), timeout_s=min(_HOLD_S, left_s))
             if self._ask(body, wire.Waited).is_done:
-                return self._ended(job_id)
+                return self._ended_job(job_id)
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_s:g} s")
 
-    def _ended(self, job_id: int) -> JobInfo:
+    def _ended_job(self, job_id: int) -> JobInfo:
         """Return the ended job; for an array, the task with the worst exit."""
         try:
             info = self._info(job_id)
@@ -226,12 +226,12 @@ class Client:
             info = None  # an array of which nothing waits
         if info is not None and info.array_job_id is None:
             return info
-        return max(self._tasks(job_id), key=_badness)
+        return max(self._tasks(job_id), key=_exit_code)
 
     def _info(self, job_id: int) -> JobInfo:
         """Return a job from the controller's memory, or from history if the controller no longer has it."""
-        wanted = wire.JobFilter(job_ids=(job_id,))
-        for query in (wire.ListJobs(filter=wanted), wire.QueryHistory(filter=wanted, with_steps=False)):
+        selection = wire.JobFilter(job_ids=(job_id,))
+        for query in (wire.ListJobs(filter=selection), wire.QueryHistory(filter=selection, with_steps=False)):
             for info in self._ask(query, wire.Jobs).jobs:
                 return info
         raise Refusal("unknown_job", f"job {job_id} does not exist")
@@ -275,7 +275,7 @@ class Job:
         return Path(self.info().output_path)
 
 
-def _badness(job: JobInfo) -> int:
+def _exit_code(job: JobInfo) -> int:
     """Return the exit code of a shell: 0 for success."""
     if job.state == "COMPLETED":
         return 0
@@ -376,18 +376,18 @@ _ON = {"kill-on-invalid-dep": "yes"}
 def _given(keywords: dict[str, object]) -> list[ParsedOption]:
     """Translate keywords into options; None stands for an option that is not given."""
     options = (
-        _option(keyword, one)
+        _option(keyword, item)
         for keyword, value in keywords.items()
-        for one in (value if keyword in _REPEATED and isinstance(value, list | tuple) else [value])
-        if one is not None
+        for item in (value if keyword in _REPEATED and isinstance(value, list | tuple) else [value])
+        if item is not None
     )
     return [option for option in options if option is not None]
 
 
 def _option(keyword: str, value: object) -> ParsedOption | None:
-    known = JobOptions.__annotations__
-    if keyword not in known:
-        close = nearest(keyword, list(known))
+    keywords = JobOptions.__annotations__
+    if keyword not in keywords:
+        close = nearest(keyword, list(keywords))
         raise UsageError("unknown_option", f"`{keyword}` is not an option", f"did you mean `{close}`?" if close else "")
     if value is False:
         return _OFF.get(keyword)

@@ -33,7 +33,7 @@ def checkpoint_done() -> bool:
     The scheduler prefers victims of preemption that lose little work.  Returns False if the report was not recorded,
     because this process is in no running job or the controller is unreachable; the program continues.
     """
-    return _said(CheckpointDone)
+    return _report(CheckpointDone)
 
 
 def resume_done() -> bool:
@@ -42,10 +42,10 @@ def resume_done() -> bool:
     The time since the restart is the expected cost of another stop.  The call has no effect in a job's first run, so a
     program may make it whenever it is ready to continue.  Returns False as `checkpoint_done` does.
     """
-    return _said(ResumeDone)
+    return _report(ResumeDone)
 
 
-def _said(what: type[CheckpointDone | ResumeDone]) -> bool:
+def _report(what: type[CheckpointDone | ResumeDone]) -> bool:
     job_id = own_job_id()
     if job_id is None:
         return False

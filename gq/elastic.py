@@ -68,18 +68,18 @@ def gpus() -> Gpus | None:
     if not path:
         return None
     try:
-        said = json.loads(Path(path).read_text())
+        state = json.loads(Path(path).read_text())
     except FileNotFoundError:
         return None
     return Gpus(
-        generation=said["generation"],
-        current=tuple(said["current"]),
-        target=tuple(said["target"]),
-        deadline=said.get("deadline"),
-        most=said["most"],
-        nodes=tuple(Node(**one, joined=said.get("joined", {}).get(one["name"], 0)) for one in said.get("nodes", ())),
-        target_nodes=tuple(said.get("target_nodes", ())),
-        most_nodes=said.get("most_nodes", 0),
+        generation=state["generation"],
+        current=tuple(state["current"]),
+        target=tuple(state["target"]),
+        deadline=state.get("deadline"),
+        most=state["most"],
+        nodes=tuple(Node(**one, joined=state.get("joined", {}).get(one["name"], 0)) for one in state.get("nodes", ())),
+        target_nodes=tuple(state.get("target_nodes", ())),
+        most_nodes=state.get("most_nodes", 0),
     )
 
 
@@ -114,7 +114,7 @@ def target_nodes() -> tuple[str, ...]:
 
 
 def _visible() -> tuple[str, ...]:
-    return tuple(one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one)
+    return tuple(gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu)
 
 
 def watch(look_s: float = LOOK_S) -> Iterator[Gpus]:
@@ -146,10 +146,10 @@ def accept(generation: int | None = None) -> bool:
     job_id = own_job_id()
     if job_id is None:
         return False
-    wanted = known.generation if generation is None else generation
+    accepted = known.generation if generation is None else generation
     try:
         with Client(find_cluster(os.environ), _TIMEOUT_S, _PATIENCE_S) as client:
-            client.ask_for(GiveUpGpus(job_id=job_id, generation=wanted), Done)
+            client.ask_for(GiveUpGpus(job_id=job_id, generation=accepted), Done)
     except (Refusal, Unreachable):
         return False
     return True

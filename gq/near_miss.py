@@ -43,9 +43,9 @@ def _edit_distance(word: str, other: str, limit: int) -> int:
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):
         above, before, row = before, row, [i]
-        for j, wanted in enumerate(other, 1):
-            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
-            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
+        for j, other_letter in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == other_letter:
                 edits = min(edits, above[j - 2] + 1)
             row.append(edits)
         if min(row) >= limit:

@@ -154,10 +154,10 @@ def _instant(text: str, now: float, zone: tzinfo | None, is_past: bool) -> float
         "midnight": midnight if is_past else midnight + _DAY,
     }
     try:
-        when = named.get(word) or _at_clock(word, moment, is_past) or _on_day(word, moment, is_past)
-        if when is None:
-            when = datetime.fromisoformat(text.strip())
-        return (when if when.tzinfo else when.replace(tzinfo=zone)).timestamp()
+        instant = named.get(word) or _at_clock(word, moment, is_past) or _on_day(word, moment, is_past)
+        if instant is None:
+            instant = datetime.fromisoformat(text.strip())
+        return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):  # not a date, or one that the calendar of the system does not have
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}") from None
 
@@ -179,10 +179,10 @@ def _at_clock(word: str, moment: datetime, is_past: bool) -> datetime | None:
     match = _CLOCK.fullmatch(_CLOCK_WORDS.get(word, word))
     if match is None:
         return None
-    when = moment.replace(hour=int(match[1]), minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
+    instant = moment.replace(hour=int(match[1]), minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
     if is_past:
-        return when if when <= moment else when - _DAY
-    return when if when > moment else when + _DAY
+        return instant if instant <= moment else instant - _DAY
+    return instant if instant > moment else instant + _DAY
 
 
 def _on_day(word: str, moment: datetime, is_past: bool) -> datetime | None:
@@ -195,10 +195,10 @@ def _on_day(word: str, moment: datetime, is_past: bool) -> datetime | None:
     clock = moment.replace(hour=hour, minute=minute, second=second, microsecond=0)
     if year:
         return clock.replace(year=2000 + int(year), month=int(month), day=int(day))
-    when = clock.replace(month=int(month), day=int(day))
+    instant = clock.replace(month=int(month), day=int(day))
     if is_past:
-        return when if when <= moment else when.replace(year=when.year - 1)
-    return when if when.date() >= moment.date() else when.replace(year=when.year + 1)
+        return instant if instant <= moment else instant.replace(year=instant.year - 1)
+    return instant if instant.date() >= moment.date() else instant.replace(year=instant.year + 1)
 
 
 def iso_instant(at: float | None, zone: tzinfo | None = None) -> str | None:
@@ -220,11 +220,11 @@ def render_instants(sentence: str, now: float | None = None, zone: tzinfo | None
     if "@{" not in sentence:
         return sentence
 
-    def tell(match: re.Match[str]) -> str:
+    def render(match: re.Match[str]) -> str:
         at = float(match[1])
         return (iso_instant(at, zone) or "") if now is None else spoken_instant(at, now, zone)
 
-    return re.sub(INSTANT_MARK, tell, sentence)
+    return re.sub(INSTANT_MARK, render, sentence)
 
 
 def spoken_instant(at: float, now: float, zone: tzinfo | None = None) -> str:

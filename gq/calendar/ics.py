@@ -30,7 +30,7 @@ _NOT_KEPT = (OccurrenceState.SKIPPED, OccurrenceState.FAILED, OccurrenceState.RE
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def written(infos: Iterable[ReservationInfo], cluster: str, now: float) -> bytes:
+def write_calendar(infos: Iterable[ReservationInfo], cluster: str, now: float) -> bytes:
     """Return all reservations as one calendar."""
     from icalendar import Calendar
 
@@ -44,17 +44,17 @@ def written(infos: Iterable[ReservationInfo], cluster: str, now: float) -> bytes
     year = datetime.fromtimestamp(now, UTC).year
     calendar.add_missing_timezones(first_date=date(year - 1, 1, 1), last_date=date(year + _YEARS_OF_ZONES, 1, 1))
     for rules in calendar.walk("STANDARD") + calendar.walk("DAYLIGHT"):
-        _one_a_line(rules)
+        _split_rdates(rules)
     data: bytes = calendar.to_ical()
     return data
 
 
-def _one_a_line(rules: Component) -> None:
+def _split_rdates(rules: Component) -> None:
     """Write each change of clocks as an RDATE of its own: some readers take only the first date of an RDATE."""
     if "RDATE" in rules:
         dates = rules.pop("RDATE").dts
-        for each in dates:
-            rules.add("rdate", [each.dt])
+        for change in dates:
+            rules.add("rdate", [change.dt])
 
 
 def _events(info: ReservationInfo, cluster: str, now: float) -> Iterator[Event]:
@@ -63,10 +63,10 @@ def _events(info: ReservationInfo, cluster: str, now: float) -> Iterator[Event]:
     if rule is not None and (series := _series(info, now)) is not None:
         yield from _recurring(info, series, rule, cluster, now)
         return
-    for one in info.occurrences:
-        if one.state not in _NOT_KEPT:
-            place = f"-{one.number}" if booking.cron else ""
-            yield _event(info, one, f"{booking.name}{place}@{cluster}.gq", now)
+    for occurrence in info.occurrences:
+        if occurrence.state not in _NOT_KEPT:
+            suffix = f"-{occurrence.number}" if booking.cron else ""
+            yield _event(info, occurrence, f"{booking.name}{suffix}@{cluster}.gq", now)
 
 
 class Series(NamedTuple):
@@ -80,20 +80,24 @@ class Series(NamedTuple):
 
 def _series(info: ReservationInfo, now: float) -> Series | None:
     """Return the series from its first occurrence that is not past, or None without one."""
-    coming = [one for one in info.occurrences if not one.state.is_past]
+    coming = [occurrence for occurrence in info.occurrences if not occurrence.state.is_past]
     if not coming:
         return None
     zone = zone_named(info.booking.zone)
-    there = {one.begin_at for one in info.occurrences}
-    ahead = [one for one in info.occurrences if one.number >= coming[0].number or one.begin_at > now]
-    first, last = min(one.begin_at for one in ahead), max(one.begin_at for one in ahead)
+    begins = {occurrence.begin_at for occurrence in info.occurrences}
+    ahead = [
+        occurrence
+        for occurrence in info.occurrences
+        if occurrence.number >= coming[0].number or occurrence.begin_at > now
+    ]
+    first, last = min(occurrence.begin_at for occurrence in ahead), max(occurrence.begin_at for occurrence in ahead)
     line = list(takewhile(lambda at: at <= last, instants(info.booking.cron, zone, first - 1)))
-    planned = {one.begin_at: one for one in ahead if one.begin_at in line}
-    moved = [one for one in ahead if one.begin_at not in line]
-    for at, one in zip((at for at in line if at not in there), moved, strict=False):  # both in the line's order
-        planned[at] = one
-    kept = {at: one for at, one in planned.items() if one.state not in _NOT_KEPT}
-    return Series(kept, tuple(at for at in line if at not in kept)) if kept else None
+    planned = {occurrence.begin_at: occurrence for occurrence in ahead if occurrence.begin_at in line}
+    moved = [occurrence for occurrence in ahead if occurrence.begin_at not in line]
+    for at, occurrence in zip((at for at in line if at not in begins), moved, strict=False):  # both in the line's order
+        planned[at] = occurrence
+    exported = {at: occurrence for at, occurrence in planned.items() if occurrence.state not in _NOT_KEPT}
+    return Series(exported, tuple(at for at in line if at not in exported)) if exported else None
 
 
 def _recurring(info: ReservationInfo, series: Series, rule: Rule, cluster: str, now: float) -> Iterator[Event]:
@@ -110,14 +114,14 @@ def _recurring(info: ReservationInfo, series: Series, rule: Rule, cluster: str, 
     if skipped:
         main.add("exdate", [datetime.fromtimestamp(at, zone) for at in skipped])
     yield main
-    for at, one in series.planned.items():
-        if (one.begin_at, one.end_at) != (at, at + booking.duration_s):
-            changed = _event(info, one, uid, now)
+    for at, occurrence in series.planned.items():
+        if (occurrence.begin_at, occurrence.end_at) != (at, at + booking.duration_s):
+            changed = _event(info, occurrence, uid, now)
             changed.add("recurrence-id", datetime.fromtimestamp(at, zone))
             yield changed
 
 
-def _event(info: ReservationInfo, one: OccurrenceInfo, uid: str, now: float) -> Event:
+def _event(info: ReservationInfo, occurrence: OccurrenceInfo, uid: str, now: float) -> Event:
     from icalendar import Event
     from icalendar.prop import vInline
 
@@ -127,20 +131,20 @@ def _event(info: ReservationInfo, one: OccurrenceInfo, uid: str, now: float) -> 
     event.add("uid", uid)
     event.add("dtstamp", datetime.fromtimestamp(int(now), UTC))
     event.add("created", datetime.fromtimestamp(int(info.created_at), UTC))
-    event.add("dtstart", datetime.fromtimestamp(round(one.begin_at), zone))
+    event.add("dtstart", datetime.fromtimestamp(round(occurrence.begin_at), zone))
     # In seconds, since days of a calendar may be 23 or 25 hours long, and what is kept is not.
-    event["DURATION"] = vInline(f"PT{round(one.end_at) - round(one.begin_at)}S")
+    event["DURATION"] = vInline(f"PT{round(occurrence.end_at) - round(occurrence.begin_at)}S")
     event.add("summary", f"{booking.name} ({info.owner})")
     if booking.comment:
         event.add("description", booking.comment)
-    if one.grants:
-        event.add("location", compress(grant.node for grant in one.grants))
-    for name, value in _own(booking, asked.gpus, asked.gpu_type, asked.nodes_min).items():
+    if occurrence.grants:
+        event.add("location", compress(grant.node for grant in occurrence.grants))
+    for name, value in _gq_properties(booking, asked.gpus, asked.gpu_type, asked.nodes_min).items():
         event.add(f"x-gq-{name}", value)
     return event
 
 
-def _own(booking: Booking, gpus: int | None, kind: str | None, nodes: int | None) -> dict[str, str]:
+def _gq_properties(booking: Booking, gpus: int | None, kind: str | None, nodes: int | None) -> dict[str, str]:
     said = {
         "name": booking.name,
         "gpus": gpus and str(gpus),
@@ -165,7 +169,7 @@ def _own(booking: Booking, gpus: int | None, kind: str | None, nodes: int | None
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Wanted(NamedTuple):
+class CalendarEvent(NamedTuple):
     """An event of a calendar."""
 
     uid: str
@@ -184,7 +188,7 @@ class Wanted(NamedTuple):
 _Moved = tuple[datetime, datetime, datetime]
 
 
-def read(data: bytes, zone: tzinfo) -> list[Wanted]:
+def read_calendar(data: bytes, zone: tzinfo) -> list[CalendarEvent]:
     """Return the events of a calendar in order; times without a zone are in `zone`.  ``ValueError`` with a sentence."""
     from icalendar import Calendar
 
@@ -198,16 +202,16 @@ def read(data: bytes, zone: tzinfo) -> list[Wanted]:
         if "RECURRENCE-ID" in event:
             span = _span(event, zone)
             moved.setdefault(_text(event, "UID"), []).append((_moment(event.decoded("RECURRENCE-ID"), zone), *span))
-    return [_wanted(event, zone, moved) for event in events if "RECURRENCE-ID" not in event]
+    return [_calendar_event(event, zone, moved) for event in events if "RECURRENCE-ID" not in event]
 
 
-def _wanted(event: Component, zone: tzinfo, moved: dict[str, list[_Moved]]) -> Wanted:
+def _calendar_event(event: Component, zone: tzinfo, moved: dict[str, list[_Moved]]) -> CalendarEvent:
     start, end = _span(event, zone)
     own = {name.lower().removeprefix("x-gq-"): str(event[name]) for name in event if name.upper().startswith("X-GQ-")}
     rule = event.get("RRULE")
     if isinstance(rule, list) or "RDATE" in event:
         raise ValueError(f"`{_text(event, 'SUMMARY')}` has several RRULEs, or RDATEs: one RRULE can be a cron line")
-    return Wanted(
+    return CalendarEvent(
         uid=_text(event, "UID"),
         title=_text(event, "SUMMARY"),
         own=own,
@@ -243,8 +247,8 @@ def _span(event: Component, zone: tzinfo) -> tuple[datetime, datetime]:
 def _left_out(event: Component, zone: tzinfo) -> Iterator[datetime]:
     said = event.get("EXDATE", [])
     for dates in said if isinstance(said, list) else [said]:
-        for one in dates.dts:
-            yield _moment(one.dt, zone)
+        for excluded in dates.dts:
+            yield _moment(excluded.dt, zone)
 
 
 def _moment(value: object, zone: tzinfo) -> datetime:

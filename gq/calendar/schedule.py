@@ -38,8 +38,8 @@ def read_schedule(text: str) -> str:
         raise ValueError(
             f"`{' '.join(fields)[:80]}` has {len(fields)} fields; a schedule has five: {', '.join(FIELDS)}"
         )
-    for place, field in enumerate(fields):
-        _check_field(place, field)
+    for index, field in enumerate(fields):
+        _check_field(index, field)
     schedule = " ".join(fields)
     try:
         next(CronSim(schedule, _ANY_DAY))
@@ -48,14 +48,14 @@ def read_schedule(text: str) -> str:
     return schedule
 
 
-def _check_field(place: int, field: str) -> None:
+def _check_field(index: int, field: str) -> None:
     alone = ["*"] * len(FIELDS)
-    alone[place] = field
+    alone[index] = field
     try:
         CronSim(" ".join(alone), _ANY_DAY)
     except (CronSimError, ValueError, AssertionError):
-        forms = f"{_EXAMPLES[place]}, ranges 1-5, lists 1,3 and steps */2"
-        raise ValueError(f"`{field[:40]}` is not {_article(FIELDS[place])}; use {forms}") from None
+        forms = f"{_EXAMPLES[index]}, ranges 1-5, lists 1,3 and steps */2"
+        raise ValueError(f"`{field[:40]}` is not {_article(FIELDS[index])}; use {forms}") from None
 
 
 def _article(field: str) -> str:

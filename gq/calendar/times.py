@@ -35,7 +35,7 @@ _DAYS = (
     rf"today|tomorrow|yesterday|(?:(?:next|this|on) )?{_DAY}|(?:on )?(?:{_DATE})|(?:{_DAY},? )(?:{_DATE})"
     r"|\d{4}-\d\d-\d\d"
 )
-_SAID = rf"(?:{_DAYS}),?(?: (?:at )?(?:{_CLOCK}))?|(?:at )?(?:{_CLOCK})(?: (?:{_DAYS}))?"
+_SPOKEN = rf"(?:{_DAYS}),?(?: (?:at )?(?:{_CLOCK}))?|(?:at )?(?:{_CLOCK})(?: (?:{_DAYS}))?"
 """Pattern of the texts given to dateparser: a day, a clock time, or both."""
 _AGO = r"(\d.*?[a-z])(?: ago)?"
 _LATER = r"in (\d+|an?) (minutes?|hours?|days?|weeks?)"
@@ -108,19 +108,19 @@ def _own_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
 
 
 def _spoken(words: str, text: str, wall_now: datetime, is_past: bool) -> datetime:
-    said = " ".join(words.lower().split())
-    if not re.fullmatch(_SAID, said):
+    spoken = " ".join(words.lower().split())
+    if not re.fullmatch(_SPOKEN, spoken):
         raise ValueError(f"`{text}` is not a time that can be understood in one way; for example {EXAMPLES}")
-    day, has_clock = re.search(rf"\b{_DAY}\b", said), re.search(rf"\b(?:{_CLOCK})\b", said) is not None
+    day, has_clock = re.search(rf"\b{_DAY}\b", spoken), re.search(rf"\b(?:{_CLOCK})\b", spoken) is not None
     for odd, plain in ((rf"\b{_DAY}\b", day[0][:3] if day else ""), (r"\bnoon\b", "12:00"), (r"^at ", "")):
-        said = re.sub(odd, plain, said)
-    wall = _by_dateparser(said, wall_now, is_past)
+        spoken = re.sub(odd, plain, spoken)
+    wall = _by_dateparser(spoken, wall_now, is_past)
     if wall is None:
         raise ValueError(f"`{text}` is not in the calendar, or not a time of day; for example {EXAMPLES}")
     if day and _DAY_NAMES[wall.weekday()] != day[0][:3]:
         raise ValueError(f"`{text}`: {wall:%d %B %Y} is a {wall:%A}; for example {EXAMPLES}")
     wall = wall.replace(microsecond=0) if has_clock else wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    is_by_weekday = day and not re.search(rf"\b(?:next|{_MONTH})\b|\d-", said)
+    is_by_weekday = day and not re.search(rf"\b(?:next|{_MONTH})\b|\d-", spoken)
     if not is_by_weekday:
         return wall
     if is_past:
@@ -145,11 +145,11 @@ def _on_the_clock(wall: datetime, text: str, zone: tzinfo) -> Moment:
     at = first.timestamp()
     if first.utcoffset() == second.utcoffset():
         return Moment(at)
-    there = datetime.fromtimestamp(at, zone)
-    if there.replace(tzinfo=None) != wall:
+    shifted = datetime.fromtimestamp(at, zone)
+    if shifted.replace(tzinfo=None) != wall:
         raise ValueError(
             f"`{text}` is {wall:%a %Y-%m-%d %H:%M}, when the clocks of {zone_name(zone)} go forward: there is no such"
-            f" time; say {there:%Y-%m-%dT%H:%M}"
+            f" time; say {shifted:%Y-%m-%dT%H:%M}"
         )
     return Moment(
         at,
@@ -181,9 +181,9 @@ def local_zone() -> tzinfo:
 
 def local_zone_name() -> str:
     """Return ``Europe/Berlin``; empty if the zone has no name: $TZ holds rules, or /etc/localtime is no link."""
-    said = os.environ.get("TZ", "").removeprefix(":")
-    path = said if said.startswith("/") else "" if said else os.path.realpath(_LOCALTIME)
-    return path.partition(_ZONE_FILES)[2].removeprefix("posix/") if path else said
+    setting = os.environ.get("TZ", "").removeprefix(":")
+    path = setting if setting.startswith("/") else "" if setting else os.path.realpath(_LOCALTIME)
+    return path.partition(_ZONE_FILES)[2].removeprefix("posix/") if path else setting
 
 
 def zone_name(zone: tzinfo) -> str:

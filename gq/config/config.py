@@ -173,7 +173,7 @@ _FINITE_KEYS = {
 _WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
 _NAME_KEYS = frozenset({"name", "user"})
-_PARTITION_LEAST = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "default_mem_per_gpu_mib": 1}
+_PARTITION_MINIMA = {"priority": 0, "max_nodes": 1, "default_cpus_per_gpu": 1, "default_mem_per_gpu_mib": 1}
 
 _TABLES = [
     "cluster", "controller", "access", "client", "limits", "timers", "history", "priority", "billing", "accounts",
@@ -228,17 +228,19 @@ def _way_to_config(location: Location) -> str:
 
 def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
     """Refuse a file that anyone but root and the daemon's user may write, since it controls a daemon of the system."""
-    for place, found in ((path, file), (path.parent, path.parent.stat())):
-        if found.st_uid not in (_ROOT_UID, os.geteuid()):
-            raise Refusal(
-                "unsafe_config", f"{place} belongs to uid {found.st_uid}, neither root nor you", f"chown root {place}"
-            )
-        is_sticky_directory = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_directory:
+    for checked, status in ((path, file), (path.parent, path.parent.stat())):
+        if status.st_uid not in (_ROOT_UID, os.geteuid()):
             raise Refusal(
                 "unsafe_config",
-                f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})",
-                f"chmod go-w {place}",
+                f"{checked} belongs to uid {status.st_uid}, neither root nor you",
+                f"chown root {checked}",
+            )
+        is_sticky_directory = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_directory:
+            raise Refusal(
+                "unsafe_config",
+                f"{checked} can be written by others (mode {stat.S_IMODE(status.st_mode):04o})",
+                f"chmod go-w {checked}",
             )
 
 
@@ -327,9 +329,9 @@ class _Reader:
 
     def _reservations(self, raw: object) -> Booking:
         rules = self._table(Booking, raw, "reservations")
-        for name, least in {"max_per_user": 0, "max_gpu_hours": 0, "clear_time_s": 0}.items():
+        for name, minimum in {"max_per_user": 0, "max_gpu_hours": 0, "clear_time_s": 0}.items():
             value = getattr(rules, name)
-            if value is not None and not least <= value <= MAX_COUNT:
+            if value is not None and not minimum <= value <= MAX_COUNT:
                 self._fail(
                     f"reservations.{_KEY_OF.get(name, name)}", f"is {value:g}; it must be between 0 and {MAX_COUNT}"
                 )
@@ -344,16 +346,18 @@ class _Reader:
         """Return the keys that the file sets, over the values of the policy that it names."""
         table = self._table(Scheduling, raw, "scheduler")
         self._check_choice("scheduler.policy", table.policy, tuple(PRESETS))
-        said = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
-        scheduler = Scheduling(**(PRESETS[table.policy] | {name: getattr(table, name) for name in said}))
+        keys = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
+        scheduler = Scheduling(**(PRESETS[table.policy] | {name: getattr(table, name) for name in keys}))
         choices_of = {"order": ORDERS, "backfill": BACKFILLS, "preempt": PREEMPTS, "expect": EXPECTATIONS}
         for name, choices in choices_of.items():
             self._check_choice(f"scheduler.{name}", getattr(scheduler, name), choices)
         numbers = ("protected_jobs", "history_jobs", "cores_kept_per_gpu", "plan_steps", "estimate_jobs")
-        for name, most in {**dict.fromkeys(numbers, MAX_COUNT), "history_jobs": MAX_HISTORY_JOBS}.items():
-            least = 0 if name in ("protected_jobs", "cores_kept_per_gpu", "estimate_jobs") else 1
-            if not least <= getattr(scheduler, name) <= most:
-                self._fail(f"scheduler.{name}", f"is {getattr(scheduler, name)}; it must be between {least} and {most}")
+        for name, maximum in {**dict.fromkeys(numbers, MAX_COUNT), "history_jobs": MAX_HISTORY_JOBS}.items():
+            minimum = 0 if name in ("protected_jobs", "cores_kept_per_gpu", "estimate_jobs") else 1
+            if not minimum <= getattr(scheduler, name) <= maximum:
+                self._fail(
+                    f"scheduler.{name}", f"is {getattr(scheduler, name)}; it must be between {minimum} and {maximum}"
+                )
         for name in ("protect_fair_share", "protect_oldest_share"):
             if not 0 <= (share := getattr(scheduler, name)) <= 1:
                 self._fail(f"scheduler.{name}", f"is {share:g}; it must be between 0 and 1")
@@ -389,9 +393,9 @@ class _Reader:
     def _limits(self, raw: object) -> LimitSettings:
         limits = self._table(LimitSettings, raw, "limits")
         self._check_positive(limits, "limits")
-        for name, most in (("message_bytes", MAX_MESSAGE_BYTES), ("script_bytes", MAX_SCRIPT_BYTES)):
-            if getattr(limits, name) > most:
-                self._fail(f"limits.{name}", f"{getattr(limits, name)} is over {most}, the limit of the protocol")
+        for name, maximum in (("message_bytes", MAX_MESSAGE_BYTES), ("script_bytes", MAX_SCRIPT_BYTES)):
+            if getattr(limits, name) > maximum:
+                self._fail(f"limits.{name}", f"{getattr(limits, name)} is over {maximum}, the limit of the protocol")
         return limits
 
     def _history(self, raw: object) -> HistorySettings:
@@ -414,14 +418,14 @@ class _Reader:
         if len(defaults) > 1:
             self._fail("partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one can be")
         for partition in partitions:
-            longest, usual = partition.max_time_s, partition.default_time_s
-            if longest is not None and usual is not None and usual > longest:
+            max_time_s, default_time_s = partition.max_time_s, partition.default_time_s
+            if max_time_s is not None and default_time_s is not None and default_time_s > max_time_s:
                 self._fail(f"partition.{partition.name}.default_time", "is longer than max_time")
-            for name, least in _PARTITION_LEAST.items():
+            for name, minimum in _PARTITION_MINIMA.items():
                 value = getattr(partition, name)
-                if value is not None and value < least:
+                if value is not None and value < minimum:
                     key = f"partition.{partition.name}.{_KEY_OF.get(name, name)}"
-                    self._fail(key, f"is {value}; it must be at least {least}")
+                    self._fail(key, f"is {value}; it must be at least {minimum}")
         return partitions
 
     def _nodes(self, raw: object) -> tuple[NodeSettings, ...]:
@@ -471,7 +475,7 @@ class _Reader:
         """Read an array of tables with unique names."""
         if not isinstance(raw, list):
             self._fail(key, f"is one table; write [[{key}]], it may be there several times")
-        tables = tuple(self._named_table(kind, one, key, index) for index, one in enumerate(raw, 1))
+        tables = tuple(self._named_table(kind, table, key, index) for index, table in enumerate(raw, 1))
         names = [getattr(table, "name", "") for table in tables]
         for name in names:
             if names.count(name) > 1:
@@ -500,9 +504,9 @@ class _Reader:
     def _check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
         for key in raw:
             if key not in known and key not in aliases:
-                place = f"[{prefix}]" if prefix else "the file"
+                table = f"[{prefix}]" if prefix else "the file"
                 self._fail(
-                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {place}", _names_hint(key, known)
+                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {table}", _names_hint(key, known)
                 )
 
     # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -562,7 +566,7 @@ class _Reader:
     def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
         if not isinstance(raw, list):
             self._fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
-        return tuple(self._table(FakeGpuSettings, one, f"{dotted}.{index}") for index, one in enumerate(raw))
+        return tuple(self._table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
 
     def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
         if raw == AUTO:
@@ -651,5 +655,5 @@ def _kind_of(value: object) -> str:
 
 def _names_hint(name: str, known: list[str]) -> str:
     close = nearest(name, known)
-    there = f"there are {', '.join(f'`{one}`' for one in known)}" if known else "there is none"
-    return f"did you mean `{close}`? {there}" if close else there
+    names = f"there are {', '.join(f'`{word}`' for word in known)}" if known else "there is none"
+    return f"did you mean `{close}`? {names}" if close else names

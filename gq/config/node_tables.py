@@ -22,9 +22,9 @@ Table = dict[str, Any]
 def without_node(text: str, name: str) -> str | None:
     """Return `text` without this node's table and its subtables, or None if this edit is not possible."""
     before = tomllib.loads(text)
-    kept = "".join(block for block in _blocks(text) if _name_of(block) != name)
+    remaining = "".join(block for block in _blocks(text) if _name_of(block) != name)
     nodes = [node for node in before.get("node", []) if node.get("name") != name]
-    return kept if _read(kept) == _with_nodes(before, nodes) else None
+    return remaining if _read(remaining) == _with_nodes(before, nodes) else None
 
 
 def with_values(text: str, values: Mapping[str, str], defaults: Mapping[str, str], cluster: str) -> str | None:
@@ -37,16 +37,16 @@ def with_values(text: str, values: Mapping[str, str], defaults: Mapping[str, str
     if len(nodes) != 1 or not isinstance(before.get("cluster", ""), str):
         return None
     [node] = nodes
-    wanted = {**values, **{key: value for key, value in defaults.items() if key not in node}}
+    new_values = {**values, **{key: value for key, value in defaults.items() if key not in node}}
     blocks = _blocks(text)
-    place = next((place for place, block in enumerate(blocks) if _NODE.match(block)), None)
-    if place is None:
+    index = next((index for index, block in enumerate(blocks) if _NODE.match(block)), None)
+    if index is None:
         return None
-    blocks[place] = _set(blocks[place], wanted)
+    blocks[index] = _set(blocks[index], new_values)
     blocks[0] = _set_line(blocks[0] or "\n", "cluster", f'"{cluster}"')
-    meant = {**before, "cluster": cluster, "node": [{**node, **_values(wanted)}]}
+    intended = {**before, "cluster": cluster, "node": [{**node, **_values(new_values)}]}
     changed = "".join(blocks)
-    return changed if _read(changed) == meant else None
+    return changed if _read(changed) == intended else None
 
 
 def _blocks(text: str) -> list[str]:
@@ -68,9 +68,9 @@ def _name_of(block: str) -> str:
     return str(nodes[0].get("name", "")) if nodes else ""
 
 
-def _set(block: str, wanted: Mapping[str, str]) -> str:
+def _set(block: str, values: Mapping[str, str]) -> str:
     """Set each key in its existing line, or else in a new line after the header."""
-    for key, value in wanted.items():
+    for key, value in values.items():
         block = _set_line(block, key, value)
     return block
 
@@ -83,8 +83,8 @@ def _set_line(block: str, key: str, value: str) -> str:
     return f"{header}{newline or chr(10)}{key} = {value}\n{rest}"
 
 
-def _values(wanted: Mapping[str, str]) -> Table:
-    return tomllib.loads("".join(f"{key} = {value}\n" for key, value in wanted.items()))
+def _values(values: Mapping[str, str]) -> Table:
+    return tomllib.loads("".join(f"{key} = {value}\n" for key, value in values.items()))
 
 
 def _with_nodes(table: Table, nodes: list[Table]) -> Table:

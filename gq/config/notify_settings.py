@@ -34,14 +34,14 @@ def _nothing(settings: NotifySettings) -> None:
 
 
 def _check_hosts(settings: NotifySettings) -> None:
-    for one in settings.webhook_hosts:
-        if is_metadata(parse_rule(one).host):
-            raise ValueError(f"`{one[:60]}` is where clouds keep the credentials of machines: no webhook may go there")
+    for rule in settings.webhook_hosts:
+        if is_metadata(parse_rule(rule).host):
+            raise ValueError(f"`{rule[:60]}` is where clouds keep the credentials of machines: no webhook may go there")
 
 
 def _check_networks(settings: NotifySettings) -> None:
-    for one in settings.webhook_networks:
-        ipaddress.ip_network(one)
+    for network in settings.webhook_networks:
+        ipaddress.ip_network(network)
 
 
 def _check_mail(settings: NotifySettings) -> None:
@@ -121,16 +121,16 @@ def _of_mail(settings: NotifySettings, target: Target) -> Refusal | None:
 
 def _of_webhook(settings: NotifySettings, target: Target) -> Refusal | None:
     try:
-        place = parse_url(target.to)
+        url = parse_url(target.to)
     except ValueError as error:
         return _refusal(f"{target.kind}: {error}", f"for example {target.kind}:https://hooks.example.org/gq")
     if not settings.webhook_hosts:
         return _refusal("this cluster sends no webhooks", f"`webhook_hosts` of {_TABLE} lists where they may go")
-    if not is_listed(settings.webhook_hosts, place):
-        message = f"no webhook may go to {place.authority}"
+    if not is_listed(settings.webhook_hosts, url):
+        message = f"no webhook may go to {url.authority}"
         return _refusal(message, f"`webhook_hosts` of {_TABLE} lists where they may go; ask an administrator")
-    if problem := known_problem(place, settings.webhook_networks):
-        message = f"no webhook may go to {place.authority}: {problem}"
+    if problem := known_problem(url, settings.webhook_networks):
+        message = f"no webhook may go to {url.authority}: {problem}"
         return _refusal(message, f"`webhook_networks` of {_TABLE} lists such addresses; ask an administrator")
     return None
 

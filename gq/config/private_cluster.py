@@ -104,11 +104,12 @@ def divide_machine(options: ClusterOptions, machine: Machine, directory: str) ->
                 ports=ports[index],
             )
         )
-    asked = options.memory_per_node_mib or 0
-    if asked * count > machine.memory_mib:
+    requested = options.memory_per_node_mib or 0
+    if requested * count > machine.memory_mib:
         raise UsageError(
             "too_much_memory",
-            f"{count} nodes with {asked} MiB each need {asked * count} MiB; this machine has {machine.memory_mib}",
+            f"{count} nodes with {requested} MiB each need {requested * count} MiB;"
+            f" this machine has {machine.memory_mib}",
             f"give each at most --mem-per-node {machine.memory_mib // count}M",
         )
     return shapes
@@ -198,25 +199,25 @@ def _make_directory(path: Path) -> None:
 
 def _check_options(options: ClusterOptions, config: Config) -> None:
     """Raise `Refusal`, with the way to change the cluster, if an option differs from the existing cluster."""
-    each = "under each [[node]] of"
-    for option, wanted, there, setting in (
+    where_set = "under each [[node]] of"
+    for option, value, existing, setting in (
         ("--nodes", options.nodes, {len(config.nodes)}, f"add or remove [[node]] tables in {config.path}"),
-        ("--fake-gpus", options.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {each}"),
-        ("--cpus-per-node", options.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {each}"),
+        ("--fake-gpus", options.fake_gpus, {len(node.fake_gpus) for node in config.nodes}, f"set fake_gpu {where_set}"),
+        ("--cpus-per-node", options.cpus_per_node, {node.cpus for node in config.nodes}, f"set cpus {where_set}"),
         (
             "--mem-per-node",
             options.memory_per_node_mib,
             {node.memory_mib for node in config.nodes},
-            f"set memory {each}",
+            f"set memory {where_set}",
         ),
     ):
-        if wanted is None or there == {wanted}:
+        if value is None or existing == {value}:
             continue
         unit = " MiB" if option == "--mem-per-node" else ""
-        found = ", ".join("unset" if one is None else f"{one}{unit}" for one in sorted(there, key=str))
-        where = "" if config.path in setting else f" {config.path}"
+        found = ", ".join("unset" if number is None else f"{number}{unit}" for number in sorted(existing, key=str))
+        file = "" if config.path in setting else f" {config.path}"
         raise Refusal(
             "other_shape",
-            f"`gq up {option} {wanted}{unit}` does not change the cluster of {config.path}, which has {found}",
-            f"{setting}{where}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir",
+            f"`gq up {option} {value}{unit}` does not change the cluster of {config.path}, which has {found}",
+            f"{setting}{file}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir",
         )

@@ -66,30 +66,30 @@ class SubmitHook(Protocol):
         ...
 
 
-def check_hook(place: str) -> None:
+def check_hook(hook: str) -> None:
     """Raise `Refusal` unless the file of ``FILE.py:FUNCTION`` exists and only trusted users can write it."""
-    _source(_path(place))
+    _source(_path(hook))
 
 
-def load_hook(place: str) -> Callable[[JobSpec, Submitter], object]:
+def load_hook(hook: str) -> Callable[[JobSpec, Submitter], object]:
     """Load the hook's function; its results are not checked yet.
 
     Raises `Refusal` as `check_hook`, or if the file has no such function; and any exception of the file itself.
     """
-    path, name = _path(place), place.rpartition(":")[2]
+    path, name = _path(hook), hook.rpartition(":")[2]
     source = _source(path)
     module = ModuleType(_MODULE)
     module.__file__ = str(path)
     sys.modules[_MODULE] = module
     exec(compile(source, path, "exec"), module.__dict__)
-    hook = getattr(module, name, None)
-    if not callable(hook):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise Refusal("bad_hook", f"{path} has no function `{name}`", "see submit_hook in gq.toml")
-    return hook  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
-def _path(place: str) -> Path:
-    return Path(place.rpartition(":")[0])
+def _path(hook: str) -> Path:
+    return Path(hook.rpartition(":")[0])
 
 
 def _source(path: Path) -> bytes:

@@ -25,9 +25,9 @@ def _data(raw: object) -> list[str]:
     """Check a list of names of data sets, which may be paths."""
     if not isinstance(raw, list):
         raise ValueError('must be a list such as ["imagenet", "/ds/c4"]')
-    for one in raw:
-        if not isinstance(one, str) or not is_data_name(one):
-            raise ValueError(f"has `{one}`, which is not the name of a data set; it has blanks, commas, or is empty")
+    for name in raw:
+        if not isinstance(name, str) or not is_data_name(name):
+            raise ValueError(f"has `{name}`, which is not the name of a data set; it has blanks, commas, or is empty")
     return raw
 
 
@@ -38,7 +38,7 @@ def is_data_name(text: str) -> bool:
 def _features(raw: object) -> list[str]:
     if not isinstance(raw, list):
         raise ValueError('must be a list such as ["ib", "rack1"]')
-    return [_attribute(one) for one in raw]
+    return [_attribute(name) for name in raw]
 
 
 def _name(raw: object) -> str:
@@ -117,25 +117,27 @@ READERS: dict[str, Callable[[object], object]] = {
 
 def check_switches(switches: Sequence[Switch]) -> None:
     """Check that the switches form trees: ValueError if one has two parents, or a switch contains itself."""
-    names = {one.name for one in switches}
-    above: dict[str, str] = {}
-    for one in switches:
-        if not one.nodes and not one.switches:
-            raise ValueError(f"`{one.name}` has neither nodes nor switches")
-        if one.nodes and one.switches:
-            raise ValueError(f"`{one.name}` has nodes and switches; give the nodes a switch of their own below it")
-        for below in one.switches:
-            if below not in names:
-                raise ValueError(f"`{one.name}` names switch `{below}`, which is not there")
-        for below in (*one.nodes, *one.switches):
-            kind = "switch " if below in one.switches else ""
-            if kind + below in above:
-                raise ValueError(f"{kind or 'node '}`{below}` hangs on `{above[kind + below]}` and on `{one.name}`")
-            above[kind + below] = one.name
+    names = {switch.name for switch in switches}
+    parent_of: dict[str, str] = {}
+    for switch in switches:
+        if not switch.nodes and not switch.switches:
+            raise ValueError(f"`{switch.name}` has neither nodes nor switches")
+        if switch.nodes and switch.switches:
+            raise ValueError(f"`{switch.name}` has nodes and switches; give the nodes a switch of their own below it")
+        for child in switch.switches:
+            if child not in names:
+                raise ValueError(f"`{switch.name}` names switch `{child}`, which is not there")
+        for child in (*switch.nodes, *switch.switches):
+            kind = "switch " if child in switch.switches else ""
+            if kind + child in parent_of:
+                raise ValueError(
+                    f"{kind or 'node '}`{child}` hangs on `{parent_of[kind + child]}` and on `{switch.name}`"
+                )
+            parent_of[kind + child] = switch.name
     for name in sorted(names):
-        seen, upper = {name}, name
-        while (higher := above.get(f"switch {upper}")) is not None:
-            if higher in seen:
+        seen, ancestor = {name}, name
+        while (parent := parent_of.get(f"switch {ancestor}")) is not None:
+            if parent in seen:
                 raise ValueError(f"switch `{name}` hangs on itself")
-            seen.add(higher)
-            upper = higher
+            seen.add(parent)
+            ancestor = parent

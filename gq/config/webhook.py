@@ -103,33 +103,33 @@ def parse_rule(text: str) -> HostRule:
 
 def is_metadata(host: str) -> bool:
     """Whether the text is, in any notation, an address at which clouds serve credentials of machines."""
-    found = _address(host)
-    return found is not None and any(one in network for one in _meant(found) for network in METADATA)
+    address = _address(host)
+    return address is not None and any(meant in network for meant in _with_embedded(address) for network in METADATA)
 
 
-def known_problem(place: ParsedUrl, networks: Iterable[str]) -> str:
+def known_problem(url: ParsedUrl, networks: Iterable[str]) -> str:
     """Return why every address of the host known without a look-up is forbidden; empty: unknown, or permitted."""
-    here = LOOPBACK if place.host == "localhost" else (place.host,) if is_address(place.host) else ()
-    problems = [address_problem(place, one, networks) for one in here]
+    addresses = LOOPBACK if url.host == "localhost" else (url.host,) if is_address(url.host) else ()
+    problems = [address_problem(url, address, networks) for address in addresses]
     return problems[0] if problems and all(problems) else ""
 
 
-def is_listed(hosts: Iterable[str], place: ParsedUrl) -> bool:
+def is_listed(hosts: Iterable[str], url: ParsedUrl) -> bool:
     """Whether the administrator's list permits webhooks to this host and port."""
-    return any(_matches(parse_rule(one), place) for one in hosts)
+    return any(_matches(parse_rule(rule), url) for rule in hosts)
 
 
-def _matches(rule: HostRule, place: ParsedUrl) -> bool:
-    if rule.port not in (None, place.port):
+def _matches(rule: HostRule, url: ParsedUrl) -> bool:
+    if rule.port not in (None, url.port):
         return False
     if rule.host.startswith("*."):
-        return not is_address(place.host) and place.host.endswith(rule.host[1:])
+        return not is_address(url.host) and url.host.endswith(rule.host[1:])
     if is_address(rule.host):
-        return _address(rule.host) == _address(place.host)
-    return rule.host == place.host
+        return _address(rule.host) == _address(url.host)
+    return rule.host == url.host
 
 
-def address_problem(place: ParsedUrl, address: str, networks: Iterable[str]) -> str:
+def address_problem(url: ParsedUrl, address: str, networks: Iterable[str]) -> str:
     """Return why a webhook may not connect to this address of the host; empty: it may.
 
     An address that the URL itself names has been checked against the list already.
@@ -137,14 +137,14 @@ def address_problem(place: ParsedUrl, address: str, networks: Iterable[str]) -> 
     found = _address(address.partition("%")[0])
     if found is None:
         return f"`{address[:60]}` is no address"
-    allowed = [ipaddress.ip_network(one) for one in networks]
-    for one in _meant(found):
-        if any(one in network for network in METADATA):
-            return f"{one} is where clouds keep the credentials of machines, and no webhook may go there"
-        if one == _address(place.host) or any(one in network for network in allowed):
+    allowed = [ipaddress.ip_network(network) for network in networks]
+    for meant in _with_embedded(found):
+        if any(meant in network for network in METADATA):
+            return f"{meant} is where clouds keep the credentials of machines, and no webhook may go there"
+        if meant == _address(url.host) or any(meant in network for network in allowed):
             continue
-        if not _is_public(one):
-            return f"{place.host} is {one}, which is not of the public internet and not in `notify.webhook_networks`"
+        if not _is_public(meant):
+            return f"{url.host} is {meant}, which is not of the public internet and not in `notify.webhook_networks`"
     return ""
 
 
@@ -156,7 +156,7 @@ def _is_public(address: Address) -> bool:
     return address in _UNICAST or address in _NAT64
 
 
-def _meant(address: Address) -> list[Address]:
+def _with_embedded(address: Address) -> list[Address]:
     """Return the address, and the IPv4 addresses that are embedded in it."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
@@ -164,7 +164,7 @@ def _meant(address: Address) -> list[Address]:
         return [address.ipv4_mapped]
     hidden: list[Address] = [address]
     last = int(address) & 0xFFFFFFFF
-    if last > 1 and any(address in one for one in _EMBEDDING):  # `::` and `::1` are addresses of their own
+    if last > 1 and any(address in network for network in _EMBEDDING):  # `::` and `::1` are addresses of their own
         hidden.append(ipaddress.IPv4Address(last))
     if address.sixtofour is not None:
         hidden.append(address.sixtofour)

@@ -174,7 +174,7 @@ class Client:
         now = silent_since = time.monotonic()
         held_s = pipeline.held_s
         max_silence_s = limit_s + held_s
-        has_told = False
+        has_reported = False
         pause_s = _FIRST_RESEND_S
         resend_at = now + held_s + pause_s
         while not pipeline.is_oldest_answered:
@@ -187,20 +187,20 @@ class Client:
             elif frames is not None:
                 if pipeline.take(frames):
                     self._introductions = 0
-                    silent_since, resend_at, has_told = now, now + held_s + pause_s, False
+                    silent_since, resend_at, has_reported = now, now + held_s + pause_s, False
                 continue
             silent_s = now - silent_since
             if silent_s >= max(max_silence_s, self._reconnect_s):
                 raise self._silence(max(max_silence_s, self._reconnect_s))
-            if silent_s >= max_silence_s and not has_told and self._on_wait is not None:
+            if silent_s >= max_silence_s and not has_reported and self._on_wait is not None:
                 self._on_wait(self._silence(max_silence_s))
-                has_told = True
+                has_reported = True
             if not self._is_linked():
                 self._hang_up()
                 self._connect()
                 self._send_all(pipeline)
                 now, pause_s = time.monotonic(), _FIRST_RESEND_S
-                silent_since, has_told = now, False
+                silent_since, has_reported = now, False
                 resend_at = now + pause_s  # a relay that has just started may drop what comes before its controller
             elif now >= resend_at:
                 pause_s = min(2 * pause_s, _MAX_RESEND_S)
@@ -227,7 +227,7 @@ class Client:
         again_s = max(self._patience_s, self._reconnect_s)
         patience_s = again_s if self.has_been_linked else self._first_patience_s
         until = time.monotonic() + patience_s
-        has_told = False
+        has_reported = False
         pause_s = _RETRY_S
         while self._socket is None:
             try:
@@ -235,9 +235,9 @@ class Client:
             except Unreachable as error:
                 if time.monotonic() >= until:
                     raise
-                if not has_told and self._on_wait is not None:
+                if not has_reported and self._on_wait is not None:
                     self._on_wait(error)
-                has_told = True
+                has_reported = True
                 time.sleep(pause_s)
                 if self._remote is not None:
                     pause_s = min(_MAX_REMOTE_RETRY_S, pause_s * (1.2 + os.urandom(1)[0] / 256))

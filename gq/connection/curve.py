@@ -88,7 +88,7 @@ def make_keys(secret_path: Path, public_path: Path) -> KeyPair:
     pair = fresh_keys()
     for path in (secret_path, public_path):
         if path.exists():
-            raise _is_there(path)
+            raise _already_exists(path)
         make_own_directory(path.parent)
     _write(secret_path, pair.secret, 0o600)
     _write(public_path, pair.public, 0o644)
@@ -131,7 +131,7 @@ def _read(path: Path) -> bytes:
     return key
 
 
-def _is_there(path: Path) -> Refusal:
+def _already_exists(path: Path) -> Refusal:
     return Refusal("key_exists", f"{path} is there already", "remove it first if it is to be replaced")
 
 
@@ -140,7 +140,7 @@ def _write(path: Path, key: bytes, mode: int) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        raise _is_there(path) from None
+        raise _already_exists(path) from None
     with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)  # whatever the umask left of it
         file.write(key + b"\n")

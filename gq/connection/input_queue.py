@@ -64,15 +64,15 @@ class InputQueue:
         self._is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER
         self._waiting: deque[tuple[bytes, zmq.Frame | None]] = deque()
         """(peer, frame); None: a message with another number of frames."""
-        self._of: dict[bytes, int] = {}
+        self._waiting_of: dict[bytes, int] = {}
         """Peer → its number of waiting messages."""
-        self._come: dict[bytes, int] = {}
+        self._read_count: dict[bytes, int] = {}
         """Peer → messages read since the socket was last empty; libzmq may hold more of them."""
-        self._cut: set[bytes] = set()
+        self._disconnected: set[bytes] = set()
         """Disconnected peers, until the socket is empty."""
         self._user_block = UserBlock(_path(socket), call_later)
         if self._is_router:
-            _take_no_names(socket)
+            _assign_routing_ids(socket)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -85,13 +85,13 @@ class InputQueue:
                 peer = self._socket.recv(zmq.NOBLOCK) if self._is_router else b""
                 frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                self._come.clear()
-                self._cut.clear()
+                self._read_count.clear()
+                self._disconnected.clear()
                 return False
             is_single = not frame.more
             if not is_single:
                 self._skip_rest()
-            if peer in self._cut:
+            if peer in self._disconnected:
                 dropped += 1
             elif self._is_router and not _has_source(frame):
                 dropped += 1
@@ -101,10 +101,10 @@ class InputQueue:
                 self._add(peer, frame, is_single)
         return True
 
-    def hand_on(self, receive: Callable[[bytes, zmq.Frame], None], may: Callable[[], bool], most: int) -> bool:
+    def hand_on(self, receive: Callable[[bytes, zmq.Frame], None], may: Callable[[], bool], max_messages: int) -> bool:
         """Read, and pass up to `max_messages` to `receive` while `may` permits; True: there may be more."""
         has_more = self.read()
-        for _ in range(most):
+        for _ in range(max_messages):
             message = self.take() if may() else None
             if message is None:
                 return has_more
@@ -115,9 +115,9 @@ class InputQueue:
         """Remove and return the oldest message; None: the queue is empty."""
         while self._waiting:
             peer, frame = self._waiting.popleft()
-            self._of[peer] -= 1
-            if not self._of[peer]:
-                del self._of[peer]
+            self._waiting_of[peer] -= 1
+            if not self._waiting_of[peer]:
+                del self._waiting_of[peer]
             if frame is not None:
                 return Message(peer, frame)
             self._on_malformed()
@@ -128,20 +128,20 @@ class InputQueue:
             pass
 
     def _add(self, peer: bytes, frame: zmq.Frame, is_single: bool) -> None:
-        come = self._come[peer] = self._come.get(peer, 0) + 1
-        waiting = self._of.get(peer, 0) + 1
-        if self._is_router and max(come, waiting) > self._max_waiting:
-            self._cut_off(peer, frame)
+        read_count = self._read_count[peer] = self._read_count.get(peer, 0) + 1
+        waiting = self._waiting_of.get(peer, 0) + 1
+        if self._is_router and max(read_count, waiting) > self._max_waiting:
+            self._disconnect(peer, frame)
             return
-        self._of[peer] = waiting
+        self._waiting_of[peer] = waiting
         self._waiting.append((peer, frame if is_single else None))
 
-    def _cut_off(self, peer: bytes, frame: zmq.Frame) -> None:
-        self._cut.add(peer)
+    def _disconnect(self, peer: bytes, frame: zmq.Frame) -> None:
+        self._disconnected.add(peer)
         name = sender(frame)
         hang_up(int(frame.get(zmq.SRCFD)), name)
         if name.startswith(OF_USER):
-            self._user_block.keep_out(int(name.removeprefix(OF_USER)))
+            self._user_block.block(int(name.removeprefix(OF_USER)))
         self._on_greedy(name)
 
 
@@ -153,8 +153,8 @@ def make_boundless(socket: Socket) -> None:
 
 def sender(frame: zmq.Frame) -> str:
     """Return the name of the peer that sent a frame, as `peer_name` does."""
-    who = credentials(frame)
-    return str(frame.get("Peer-Address")).removeprefix("::ffff:") if who is None else f"{OF_USER}{who[0]}"
+    ids = credentials(frame)
+    return str(frame.get("Peer-Address")).removeprefix("::ffff:") if ids is None else f"{OF_USER}{ids[0]}"
 
 
 def credentials(frame: zmq.Frame) -> tuple[int, int] | None:
@@ -175,7 +175,7 @@ def _has_source(frame: zmq.Frame) -> bool:
     return True
 
 
-def _take_no_names(socket: Socket) -> None:
+def _assign_routing_ids(socket: Socket) -> None:
     """Make libzmq assign routing ids to new peers.  The second line reverts the first one's effect on frames, but not
     on ids; links of this socket speak ZMTP as before, since it was bound before."""
     socket.setsockopt(zmq.ROUTER_RAW, 1)

@@ -30,7 +30,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import zmq
 
 from gq.connection.memory_guard import OF_USER, Timer, hang_up, peer_name
-from gq.connection.user_block import KEPT_OUT_S, UserBlock
+from gq.connection.user_block import BLOCK_S, UserBlock
 
 V = TypeVar("V")
 
@@ -44,7 +44,7 @@ MAX_LINKS = 50_000
 MAX_LINKS_OF_USER = 2048
 SILENCE_S = 30.0
 """Time within which a link of this host must bring a message: every client sends a request at once."""
-BAR_AGAIN_S = 10.0
+BLOCK_WINDOW_S = 10.0
 """A user who, within this time, opens as many links beyond the bound as the bound allows is blocked."""
 REOPEN_AT = 0.75
 """Fraction of the bound at which a listener that was shut opens again."""
@@ -67,21 +67,21 @@ NO_CURVE = "it spoke no CURVE, or went before it said anything"
 NO_PROOF = "it went, or was hung up on, before it proved a key"
 NO_WORD = "it did not say in time whose its key is"
 SWEEP_S = 1.0
-MAX_UNHEEDED = 8
+MAX_UNPROVEN = 8
 """Messages that a link may bring before one of them must prove a key."""
 
 Unproven = Callable[[str, str], None]
 """Called with the address of a host whose link ended before it proved a key, and how it ended."""
 
 
-def links_per_door(descriptors: int, doors: int, backlog: int) -> int:
+def links_per_listener(descriptors: int, listeners: int, backlog: int) -> int:
     """Return the maximum number of links of one tcp listener, from getrlimit's `descriptors` (RLIM_INFINITY is
     negative).
 
     Half of the descriptors are left to the clients of this host.  A listener that is shut still accepts the links in
     its backlog.
     """
-    room = MAX_LINKS if descriptors < 0 else (descriptors // 2 - RESERVED_DESCRIPTORS) // max(1, doors) - backlog
+    room = MAX_LINKS if descriptors < 0 else (descriptors // 2 - RESERVED_DESCRIPTORS) // max(1, listeners) - backlog
     return max(16, min(MAX_LINKS, room))
 
 
@@ -126,7 +126,7 @@ class _Silence:
     """The state of a link that has proved no key."""
 
     since: float
-    unheeded: int = 0
+    unproven: int = 0
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class Links:
         """Name of the peer → descriptors, without links that were disconnected."""
         self._silent: dict[str, dict[int, _Silence]] = {}
         """Name of the peer → its open links without a valid message, the oldest first."""
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
         """Address of a host with unproven links → when it was reported last."""
         self._failed_how = ""
         self._listener: socket.socket | None = None
@@ -191,15 +191,15 @@ class Links:
         return len(self._open)
 
     @property
-    def has_strangers(self) -> bool:
+    def has_proof_limit(self) -> bool:
         """Whether a link may bring no valid message for a while."""
         return self._bounds.proof_s is not None
 
     @property
     def silent_count(self) -> int:
-        return sum(len(theirs) for theirs in self._silent.values())
+        return sum(len(links) for links in self._silent.values())
 
-    def heard(self, frame: zmq.Frame) -> None:
+    def record_proof(self, frame: zmq.Frame) -> None:
         """Record a valid message: its link has proved its key."""
         descriptor = int(frame.get(zmq.SRCFD))
         self._silent.get(self._open.get(descriptor, ""), {}).pop(descriptor, None)
@@ -208,12 +208,12 @@ class Links:
         """Whether the frame's link has proved nothing so far."""
         return self._silence(frame) is not None
 
-    def unheeded(self, frame: zmq.Frame) -> None:
+    def count_unproven(self, frame: zmq.Frame) -> None:
         """Count a message that proves nothing; a link that brings too many is disconnected."""
         silence = self._silence(frame)
         if silence is not None:
-            silence.unheeded += 1
-            if silence.unheeded >= MAX_UNHEEDED:
+            silence.unproven += 1
+            if silence.unproven >= MAX_UNPROVEN:
                 self.hang_up(frame)
 
     def hang_up(self, frame: zmq.Frame) -> None:
@@ -221,7 +221,7 @@ class Links:
         descriptor = int(frame.get(zmq.SRCFD))
         peer = self._open.get(descriptor)
         if peer is not None:
-            self._cut(descriptor, peer)
+            self._disconnect(descriptor, peer)
 
     def _silence(self, frame: zmq.Frame) -> _Silence | None:
         descriptor = int(frame.get(zmq.SRCFD))
@@ -247,11 +247,11 @@ class Links:
             if self._events.closed:
                 return
             try:
-                told = self._events.recv(zmq.NOBLOCK)
+                event = self._events.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             self._events.recv()  # the door's own endpoint
-            self._take(*_EVENT.unpack(told))
+            self._take(*_EVENT.unpack(event))
         self._loop.call_soon(self._read)
 
     def _take(self, event: int, value: int) -> None:
@@ -270,7 +270,7 @@ class Links:
         self._of_peer.setdefault(peer, {})[descriptor] = None
         self._silent.setdefault(peer, {})[descriptor] = _Silence(self._now())
         if self._is_crowd(peer):
-            self._cut(next(iter(self._silent[peer])), peer)  # there is one: this link is new
+            self._disconnect(next(iter(self._silent[peer])), peer)  # there is one: this link is new
             self._on_crowd(peer)
             self._count_crowd(peer)
         if len(self._open) >= self._bounds.all and not self.is_shut:
@@ -287,22 +287,22 @@ class Links:
             return
         now = self._now()
         crowd = self._crowds.get(peer)
-        if crowd is None or now - crowd.since > BAR_AGAIN_S:
+        if crowd is None or now - crowd.since > BLOCK_WINDOW_S:
             if len(self._crowds) >= MAX_HOSTS:
                 self._crowds.clear()
             crowd = self._crowds[peer] = _Crowd(now)
         crowd.count += 1
         if crowd.count >= self._bounds.peer:
             del self._crowds[peer]
-            self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, KEPT_OUT_S)
-            self._user_block.keep_out(int(peer.removeprefix(OF_USER)))
+            self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, BLOCK_S)
+            self._user_block.block(int(peer.removeprefix(OF_USER)))
 
     def _is_crowd(self, peer: str) -> bool:
         bounds = self._bounds
         is_over = len(self._of_peer[peer]) > bounds.peer or len(self._silent[peer]) > bounds.silent
         return is_over and peer != UNKNOWN
 
-    def _cut(self, descriptor: int, peer: str) -> None:
+    def _disconnect(self, descriptor: int, peer: str) -> None:
         self._forget(descriptor, peer)
         hang_up(descriptor, peer)
         self._is_news(peer)  # that its links end so is no news any more
@@ -311,10 +311,10 @@ class Links:
         """Hang up on the links that brought no message in time."""
         assert self._bounds.proof_s is not None
         before = self._now() - self._bounds.proof_s
-        for peer, theirs in list(self._silent.items()):
-            late = [descriptor for descriptor, silence in theirs.items() if silence.since < before]
+        for peer, links in list(self._silent.items()):
+            late = [descriptor for descriptor, silence in links.items() if silence.since < before]
             for descriptor in late:
-                self._cut(descriptor, peer)
+                self._disconnect(descriptor, peer)
             if late:
                 self._on_unproven(peer, NO_WORD)
         self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
@@ -334,17 +334,17 @@ class Links:
         if self.is_shut and len(self._open) <= self._bounds.all * REOPEN_AT:
             self._reopen()
 
-    def was_turned_away(self, host: str) -> None:
+    def record_rejection(self, host: str) -> None:
         """Record that a link of the host is about to end for a reason that has been reported."""
         self._is_news(host)
 
     def _is_news(self, host: str) -> bool:
         now = self._now()
-        if now - self._told_at.get(host, float("-inf")) < UNPROVEN_AGAIN_S:
+        if now - self._reported_at.get(host, float("-inf")) < UNPROVEN_AGAIN_S:
             return False
-        if len(self._told_at) >= MAX_HOSTS:
-            self._told_at.clear()
-        self._told_at[host] = now
+        if len(self._reported_at) >= MAX_HOSTS:
+            self._reported_at.clear()
+        self._reported_at[host] = now
         return True
 
     # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -356,7 +356,7 @@ class Links:
         greediest = max(self._of_peer, key=lambda peer: len(self._of_peer[peer]), default=UNKNOWN)
         links = self._silent.get(greediest) or self._of_peer.get(greediest, {})
         if links:
-            self._cut(next(iter(links)), greediest)
+            self._disconnect(next(iter(links)), greediest)
             self._on_crowd(greediest)
 
     def _shut(self) -> None:
@@ -383,21 +383,21 @@ class Links:
 
 
 def _drop(table: dict[str, dict[int, V]], peer: str, descriptor: int) -> None:
-    theirs = table.get(peer, {})
-    theirs.pop(descriptor, None)
-    if not theirs:
+    links = table.get(peer, {})
+    links.pop(descriptor, None)
+    if not links:
         table.pop(peer, None)
 
 
 def _peer_of(descriptor: int) -> str:
     """Return the peer's address, or the user on this host, for a descriptor of libzmq's, which is only inspected."""
     try:
-        seen = socket.socket(fileno=descriptor)
+        peer_socket = socket.socket(fileno=descriptor)
     except OSError:
         return UNKNOWN
     try:
-        return peer_name(seen)
+        return peer_name(peer_socket)
     except OSError:
         return UNKNOWN
     finally:
-        seen.detach()
+        peer_socket.detach()

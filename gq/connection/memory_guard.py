@@ -48,48 +48,48 @@ class MemoryGuard:
 
     def __init__(
         self,
-        doors: Iterable[str],
+        listeners: Iterable[str],
         call_later: Callable[[float, Callable[[], None]], Timer],
         on_flood: Callable[[str, int], None],
     ) -> None:
-        self._doors = {_local_name(endpoint) for endpoint in doors}
+        self._listeners = {_local_name(endpoint) for endpoint in listeners}
         self._call_later = call_later
         self._on_greedy = on_flood
         self._level = resident_bytes()
         """The memory that the daemon needs for itself."""
         self._suspects: list[str] = []
-        self._timer = call_later(LOOK_S, self._look)
+        self._timer = call_later(LOOK_S, self._check)
 
     def close(self) -> None:
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         used = resident_bytes()
         self._level = min(self._level, used)
         if used - self._level <= MAX_GROWTH_BYTES:
-            self._timer = self._call_later(LOOK_S, self._look)
+            self._timer = self._call_later(LOOK_S, self._check)
             return
-        self._suspects = _by_appetite(links(self._doors))
+        self._suspects = _by_unread_bytes(links(self._listeners))
         self._try_next(used)
 
     def _try_next(self, used: int) -> None:
         """Disconnect the next suspect, until the memory is free again or no suspect is left."""
         if used - self._level <= MAX_GROWTH_BYTES // 2 or not self._suspects:
             self._level = used
-            self._timer = self._call_later(LOOK_S, self._look)
+            self._timer = self._call_later(LOOK_S, self._check)
             return
         suspect = self._suspects.pop(0)
-        for link in links(self._doors):
+        for link in links(self._listeners):
             if link.peer == suspect:
-                _shut_down(link, self._doors)
-        self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, used, used, QUIET_LOOKS))
+                _shut_down(link, self._listeners)
+        self._timer = self._call_later(SETTLE_S, lambda: self._await_effect(suspect, used, used, QUIET_LOOKS))
 
-    def _settle(self, suspect: str, before: int, last: int, looks: int) -> None:
-        _give_back()
+    def _await_effect(self, suspect: str, before: int, last: int, looks: int) -> None:
+        _trim_heap()
         used = resident_bytes()
         left = QUIET_LOOKS if last - used > SETTLED_BYTES else looks - 1
         if left:
-            self._timer = self._call_later(SETTLE_S, lambda: self._settle(suspect, before, used, left))
+            self._timer = self._call_later(SETTLE_S, lambda: self._await_effect(suspect, before, used, left))
             return
         if before - used > MAX_GROWTH_BYTES // 8:
             self._on_greedy(suspect, before - used)
@@ -101,73 +101,75 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 
-def links(doors: set[str]) -> list[Link]:
+def links(listeners: set[str]) -> list[Link]:
     """Return this process's links that were accepted at these listeners."""
-    found = (_link(int(name), doors) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208 - many thousands
+    found = (_link(int(name), listeners) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208 - many thousands
     return [link for link in found if link is not None]
 
 
-def _by_appetite(found: Iterable[Link]) -> list[str]:
+def _by_unread_bytes(found: Iterable[Link]) -> list[str]:
     waiting: dict[str, int] = {}
     for link in found:
         waiting[link.peer] = waiting.get(link.peer, 0) + link.waiting
     return sorted(waiting, key=lambda peer: (-waiting[peer], peer == f"{OF_USER}0", peer))
 
 
-def _link(descriptor: int, doors: set[str]) -> Link | None:
+def _link(descriptor: int, listeners: set[str]) -> Link | None:
     """Return the link; None for descriptors that are no link at these listeners, or not open any more."""
     try:
-        seen = socket.socket(fileno=descriptor)
+        link_socket = socket.socket(fileno=descriptor)
     except OSError:
         return None
     try:
-        if seen.type != socket.SOCK_STREAM or _name_here(seen) not in doors:
+        if link_socket.type != socket.SOCK_STREAM or _name_here(link_socket) not in listeners:
             return None
         waiting = _COUNT.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(_COUNT.size)))[0]
-        return Link(descriptor, peer_name(seen), waiting)
+        return Link(descriptor, peer_name(link_socket), waiting)
     except OSError:  # it listens, or has ended
         return None
     finally:
-        seen.detach()
+        link_socket.detach()
 
 
-def _shut_down(link: Link, doors: set[str]) -> None:
+def _shut_down(link: Link, listeners: set[str]) -> None:
     """Shut the link down; libzmq then closes it and discards its data."""
-    if _link(link.descriptor, doors) is not None:  # else it ended, and another one has its number
+    if _link(link.descriptor, listeners) is not None:  # else it ended, and another one has its number
         hang_up(link.descriptor, link.peer)
 
 
 def hang_up(descriptor: int, peer: str) -> None:
     """Shut a link down, and libzmq closes it.  A descriptor that belongs to another peer by now is left alone."""
     try:
-        seen = socket.socket(fileno=descriptor)
+        link_socket = socket.socket(fileno=descriptor)
     except OSError:
         return
     try:
-        if peer_name(seen) == peer:
-            seen.shutdown(socket.SHUT_RDWR)
+        if peer_name(link_socket) == peer:
+            link_socket.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # it is gone already
     finally:
-        seen.detach()
+        link_socket.detach()
 
 
-def peer_name(seen: socket.socket) -> str:
+def peer_name(link_socket: socket.socket) -> str:
     """Return the peer's address, or the user on this host.  `OSError` if the link has ended."""
-    if seen.family == socket.AF_UNIX:
-        seen.getpeername()
-        _, uid, _ = _CREDENTIALS.unpack(seen.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if link_socket.family == socket.AF_UNIX:
+        link_socket.getpeername()
+        _, uid, _ = _CREDENTIALS.unpack(
+            link_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
         return f"{OF_USER}{uid}"
-    address = seen.getpeername()
+    address = link_socket.getpeername()
     if not isinstance(address, tuple):
         raise OSError("the link ended, and its descriptor belongs to a socket of this host by now")
     return str(address[0]).removeprefix("::ffff:")
 
 
-def _name_here(seen: socket.socket) -> str:
-    if seen.family == socket.AF_UNIX:
-        return str(seen.getsockname())
-    return str(seen.getsockname()[1]) if seen.family in (socket.AF_INET, socket.AF_INET6) else ""
+def _name_here(link_socket: socket.socket) -> str:
+    if link_socket.family == socket.AF_UNIX:
+        return str(link_socket.getsockname())
+    return str(link_socket.getsockname()[1]) if link_socket.family in (socket.AF_INET, socket.AF_INET6) else ""
 
 
 def _local_name(endpoint: str) -> str:
@@ -176,7 +178,7 @@ def _local_name(endpoint: str) -> str:
     return place if scheme == "ipc" else place.rpartition(":")[2]
 
 
-def _give_back() -> None:
+def _trim_heap() -> None:
     """Return freed memory from the C library to the kernel, so that the effect can be measured."""
     try:
         ctypes.CDLL(None).malloc_trim(0)

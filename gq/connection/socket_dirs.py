@@ -14,7 +14,7 @@ from pathlib import Path
 from gq.host.files import lock_holder
 
 LEFT_ALONE_S = 86_400.0
-_MOST = 1000
+_MAX_DIRECTORIES = 1000
 """Maximum number of directories inspected in one go."""
 
 
@@ -23,7 +23,7 @@ def remove_left_over(own: Path) -> int:
     with a file of another kind is kept."""
     removed = 0
     with contextlib.suppress(OSError):
-        for directory in sorted(own.parent.iterdir())[:_MOST]:
+        for directory in sorted(own.parent.iterdir())[:_MAX_DIRECTORIES]:
             removed += directory != own and _is_left_over(directory) and _remove(directory)
     return removed
 

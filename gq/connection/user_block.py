@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gq.connection.memory_guard import OF_USER, Timer, hang_up, links
 
-KEPT_OUT_S = 60.0
+BLOCK_S = 60.0
 _ACL = "system.posix_acl_access"
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")
@@ -31,34 +31,34 @@ class UserBlock:
     def __init__(self, path: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
         self._path = path
         self._call_later = call_later
-        self._kept_out: set[int] = set()
+        self._blocked: set[int] = set()
 
-    def keep_out(self, uid: int) -> None:
+    def block(self, uid: int) -> None:
         """Block a user from now on, and close the user's links."""
         if not self._path or uid in (0, os.geteuid()):
             return
-        if uid not in self._kept_out:
-            self._kept_out.add(uid)
-            self._call_later(KEPT_OUT_S, lambda: self._let_in(uid))
-            self._tell_kernel()
+        if uid not in self._blocked:
+            self._blocked.add(uid)
+            self._call_later(BLOCK_S, lambda: self._unblock(uid))
+            self._write_access_list()
         for link in links({self._path}):
             if link.peer == f"{OF_USER}{uid}":
                 hang_up(link.descriptor, link.peer)
 
-    def _let_in(self, uid: int) -> None:
-        self._kept_out.discard(uid)
-        self._tell_kernel()
+    def _unblock(self, uid: int) -> None:
+        self._blocked.discard(uid)
+        self._write_access_list()
 
-    def _tell_kernel(self) -> None:
+    def _write_access_list(self) -> None:
         with contextlib.suppress(OSError):  # the socket is closed by now, or there are no such lists
             mode = stat.S_IMODE(Path(self._path).stat().st_mode)
-            os.setxattr(self._path, _ACL, access_list(mode, self._kept_out))
+            os.setxattr(self._path, _ACL, access_list(mode, self._blocked))
 
 
-def access_list(mode: int, kept_out: set[int]) -> bytes:
+def access_list(mode: int, blocked: set[int]) -> bytes:
     """Return the list in the kernel's format (acl(5)), for a file with the permissions `mode` for all others."""
     owner, group, others = mode >> 6 & 7, mode >> 3 & 7, mode & 7
-    entries = [(_OWNER, owner, _NOBODY), *((_USER, 0, uid) for uid in sorted(kept_out)), (_GROUP, group, _NOBODY)]
-    if kept_out:
+    entries = [(_OWNER, owner, _NOBODY), *((_USER, 0, uid) for uid in sorted(blocked)), (_GROUP, group, _NOBODY)]
+    if blocked:
         entries.append((_MASK, group, _NOBODY))
-    return _VERSION + b"".join(_ENTRY.pack(*one) for one in [*entries, (_OTHERS, others, _NOBODY)])
+    return _VERSION + b"".join(_ENTRY.pack(*entry) for entry in [*entries, (_OTHERS, others, _NOBODY)])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 CATCH_UP_RATE = 0.5
-LEAST_LEAP_S = 2.0
+MIN_LEAP_S = 2.0
 """Minimum leap; smaller differences are noise of the two clocks."""
 
 
@@ -30,7 +30,7 @@ class Clock:
         passed_s = read_at - self._read_at
         self._read_at = read_at
         wall = self._wall()
-        if wall - self._at - passed_s >= LEAST_LEAP_S:
+        if wall - self._at - passed_s >= MIN_LEAP_S:
             self._leapt_s += wall - self._at - passed_s
         self._at = max(wall, self._at + CATCH_UP_RATE * passed_s)
         return self._at

@@ -246,7 +246,9 @@ def job_processes(location: Location) -> dict[int, str]:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:  # another user's, or gone
             continue
-        job_id = next((os.fsdecode(one[len(_JOB_ID) :]) for one in variables if one.startswith(_JOB_ID)), "")
+        job_id = next(
+            (os.fsdecode(variable[len(_JOB_ID) :]) for variable in variables if variable.startswith(_JOB_ID)), ""
+        )
         if job_id and marks.issubset(variables):
             found[pid] = job_id
     return found

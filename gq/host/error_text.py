@@ -14,7 +14,7 @@ from gq.host.fd_limit import open_closed_streams
 if TYPE_CHECKING:
     from typer import Typer
 
-_LEAST_ROOM = 20
+_MIN_COLUMNS = 20
 
 
 def complain(error: GqError) -> int:
@@ -52,5 +52,5 @@ def folded(text: str, stream: TextIO, indent: int = 0) -> list[str]:
     import shutil
     import textwrap
 
-    room = max(shutil.get_terminal_size().columns - indent, _LEAST_ROOM)
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
+    columns = max(shutil.get_terminal_size().columns - indent, _MIN_COLUMNS)
+    return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False) or [text]

@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 
-PLACES = ("/tmp", "/dev/shm")
+DIRECTORIES = ("/tmp", "/dev/shm")
 _CLONE_NEWNS = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
 _MNT_DETACH = 2
@@ -29,9 +29,9 @@ def enter_namespace() -> None:
 
 def own_programs() -> tuple[str, ...]:
     """Return the directories of gq itself that are below ``/tmp``, where jobs need its commands, too."""
-    places = {sys.prefix, os.path.abspath(f"{__file__}/../../..")}
-    below = sorted(place for place in places if place.startswith("/tmp/"))
-    return tuple(place for place in below if not place.startswith(tuple(f"{other}/" for other in below)))
+    directories = {sys.prefix, os.path.abspath(f"{__file__}/../../..")}
+    below = sorted(directory for directory in directories if directory.startswith("/tmp/"))
+    return tuple(directory for directory in below if not directory.startswith(tuple(f"{other}/" for other in below)))
 
 
 def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
@@ -39,39 +39,39 @@ def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
 
     `kept`: directories below ``/tmp`` that stay visible in it.
     """
-    mounted = [_made(tmp, place) for place in kept]
-    for place, made in zip(kept, mounted, strict=True):
-        _mount(place, made, "", _MS_BIND)
+    mount_points = [_mount_point(tmp, directory) for directory in kept]
+    for directory, mount_point in zip(kept, mount_points, strict=True):
+        _mount(directory, mount_point, "", _MS_BIND)
     _mount(tmp, "/tmp", "", _MS_BIND | _MS_REC)
-    for made in mounted:  # whoever empties `tmp` must never come upon what is kept
-        _check(_LIBC.umount2(os.fsencode(made), _MNT_DETACH))
+    for mount_point in mount_points:  # whoever empties `tmp` must never come upon what is kept
+        _check(_LIBC.umount2(os.fsencode(mount_point), _MNT_DETACH))
     size = f",size={shm_mib}m" if shm_mib else ""
     _mount("gq-shm", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")
 
 
-def _made(tmp: str, place: str) -> str:
+def _mount_point(tmp: str, directory: str) -> str:
     """Make the directory in `tmp` that will be `place`; everybody may enter it, whatever the umask."""
-    made = tmp
-    for name in place.removeprefix("/tmp/").split("/"):
-        made = f"{made}/{name}"
-        os.makedirs(made, exist_ok=True)
-        os.chmod(made, 0o755)
-    return made
+    mount_point = tmp
+    for name in directory.removeprefix("/tmp/").split("/"):
+        mount_point = f"{mount_point}/{name}"
+        os.makedirs(mount_point, exist_ok=True)
+        os.chmod(mount_point, 0o755)
+    return mount_point
 
 
 def leave() -> None:
     """Unmount the job's directories to free their memory, however long this process lives."""
-    for place in PLACES:
-        _LIBC.umount2(place.encode(), _MNT_DETACH)
+    for directory in DIRECTORIES:
+        _LIBC.umount2(directory.encode(), _MNT_DETACH)
 
 
 def why_not(state_dir: str) -> str:
     """Return why jobs of this host cannot have private directories; empty: they can.  It forks: use no threads."""
     if os.geteuid() != 0:
         return "only root can give jobs a /tmp of their own"
-    for place in PLACES:
-        if os.path.commonpath((os.path.realpath(state_dir), place)) == place:
-            return f"{state_dir} is below {place}, where jobs would not see it"
+    for directory in DIRECTORIES:
+        if os.path.commonpath((os.path.realpath(state_dir), directory)) == directory:
+            return f"{state_dir} is below {directory}, where jobs would not see it"
     number = _try_out()
     return f"no mount namespace with a /tmp of its own can be made here: {os.strerror(number)}" if number else ""
 

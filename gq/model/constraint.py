@@ -47,17 +47,17 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    one: Expression
+    operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    ones: tuple[Expression, ...]
+    operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    ones: tuple[Expression, ...]
+    operands: tuple[Expression, ...]
 
 
 Expression: TypeAlias = Term | Not | All | Any
@@ -67,7 +67,7 @@ Expression: TypeAlias = Term | Not | All | Any
 class Count:
     """At least `nodes` of the job's nodes match the expression."""
 
-    one: Expression
+    operand: Expression
     nodes: int
 
 
@@ -82,7 +82,7 @@ class Constraint:
     @property
     def nodes_min(self) -> int:
         """Sum of the counts: the minimum number of nodes."""
-        return sum(one.nodes for one in self.counts)
+        return sum(count.nodes for count in self.counts)
 
 
 ANYTHING = Constraint(All(()))
@@ -92,7 +92,7 @@ ANYTHING = Constraint(All(()))
 class _Kinds:
     """``[a|b]`` before the parser has checked its position."""
 
-    ones: tuple[Expression, ...]
+    operands: tuple[Expression, ...]
 
 
 _Parsed: TypeAlias = Expression | Count | _Kinds
@@ -136,14 +136,14 @@ class _Parser:
         parsed = self._any()
         if self._next.kind:
             self._fail(f"`{self._next.text}` where `&`, `|` or the end was expected")
-        conjuncts = parsed.ones if isinstance(parsed, All) else (parsed,)
-        flat = [one for part in conjuncts for one in (part.ones if isinstance(part, All) else (part,))]
-        kinds = [one for one in flat if isinstance(one, _Kinds)]
+        conjuncts = parsed.operands if isinstance(parsed, All) else (parsed,)
+        flat = [operand for part in conjuncts for operand in (part.operands if isinstance(part, All) else (part,))]
+        kinds = [operand for operand in flat if isinstance(operand, _Kinds)]
         if len(kinds) > 1:
             raise ValueError("it has `[… | …]` twice; all nodes can be of one kind in one way only")
-        counts = tuple(one for one in flat if isinstance(one, Count))
-        each = tuple(one for one in flat if not isinstance(one, Count | _Kinds))
-        return Constraint(each[0] if len(each) == 1 else All(each), counts, kinds[0].ones if kinds else ())
+        counts = tuple(operand for operand in flat if isinstance(operand, Count))
+        each = tuple(operand for operand in flat if not isinstance(operand, Count | _Kinds))
+        return Constraint(each[0] if len(each) == 1 else All(each), counts, kinds[0].operands if kinds else ())
 
     @staticmethod
     def _split(text: str) -> Iterator[_Token]:
@@ -174,30 +174,30 @@ class _Parser:
     # ── the grammar ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _any(self) -> _Parsed:
-        ones = [self._all()]
+        operands = [self._all()]
         while self._take("|"):
-            ones.append(self._all())
-        return ones[0] if len(ones) == 1 else Any(tuple(self._of_a_node(one) for one in ones))
+            operands.append(self._all())
+        return operands[0] if len(operands) == 1 else Any(tuple(map(self._about_one_node, operands)))
 
     def _all(self) -> _Parsed:
-        ones = [self._one()]
+        operands = [self._operand()]
         while self._take("&", ","):
-            ones.append(self._one())
-        if len(ones) == 1:
-            return ones[0]
-        return All(tuple(ones))  # type: ignore[arg-type]  # counts and kinds are taken out, or refused, further up
+            operands.append(self._operand())
+        if len(operands) == 1:
+            return operands[0]
+        return All(tuple(operands))  # type: ignore[arg-type]  # counts and kinds are taken out, or refused, further up
 
-    def _one(self) -> _Parsed:
+    def _operand(self) -> _Parsed:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._fail(f"it is nested deeper than {MAX_DEPTH}")
         try:
             if self._take("!"):
-                return Not(self._of_a_node(self._one()))
+                return Not(self._about_one_node(self._operand()))
             if self._take("["):
                 return self._bracket()
             if self._take("("):
-                inner = self._of_a_node(self._any())
+                inner = self._about_one_node(self._any())
                 self._close(")")
                 return self._counted(inner)
             return self._counted(self._term())
@@ -206,11 +206,11 @@ class _Parser:
 
     def _bracket(self) -> _Parsed:
         """Parse the rest of a bracket: ``[a|b]`` are kinds; ``[a*2&b*2]`` means the same without brackets."""
-        ones = [self._all()]
+        operands = [self._all()]
         while self._take("|"):
-            ones.append(self._all())
+            operands.append(self._all())
         self._close("]")
-        return ones[0] if len(ones) == 1 else _Kinds(tuple(self._of_a_node(one) for one in ones))
+        return operands[0] if len(operands) == 1 else _Kinds(tuple(map(self._about_one_node, operands)))
 
     def _close(self, mark: str) -> None:
         if not self._take(mark):
@@ -233,30 +233,30 @@ class _Parser:
         self._at += 1
         return Term(name.text, "=" if op == "==" else op, value.text)
 
-    def _counted(self, one: Expression) -> Expression | Count:
+    def _counted(self, operand: Expression) -> Expression | Count:
         if not self._take("*"):
-            return one
+            return operand
         number = self._next
         if not number.text.isdecimal() or not 1 <= int(number.text[:9]) <= MAX_COUNT:
             self._fail(f"`{number.text}` is not a number of nodes between 1 and {MAX_COUNT}")
         self._at += 1
-        return Count(one, int(number.text))
+        return Count(operand, int(number.text))
 
-    def _of_a_node(self, one: _Parsed) -> Expression:
+    def _about_one_node(self, operand: _Parsed) -> Expression:
         """Return the expression of one node; refuse expressions about all nodes together."""
-        if isinstance(one, Count | _Kinds) or (
-            isinstance(one, All) and any(isinstance(part, Count | _Kinds) for part in one.ones)
+        if isinstance(operand, Count | _Kinds) or (
+            isinstance(operand, All) and any(isinstance(part, Count | _Kinds) for part in operand.operands)
         ):
             self._fail("counts (`*N`) and `[a|b]` speak of all nodes: they cannot stand in `( )`, `!` or `|`")
-        return one
+        return operand
 
 
 # ── matching ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_met(one: Expression, features: Set[str], attributes: Mapping[str, str]) -> bool:
+def is_met(expression: Expression, features: Set[str], attributes: Mapping[str, str]) -> bool:
     """Whether a node with these features and attributes matches the expression."""
-    match one:
+    match expression:
         case Term(name, "", _):
             return name in features or attributes.get(name, "").lower() not in NO
         case Term(name, "!=", value):
@@ -265,26 +265,26 @@ def is_met(one: Expression, features: Set[str], attributes: Mapping[str, str]) -
             return _compares(name, op, value, attributes)
         case Not(inner):
             return not is_met(inner, features, attributes)
-        case All(ones):
-            return all(is_met(part, features, attributes) for part in ones)
-        case Any(ones):
-            return any(is_met(part, features, attributes) for part in ones)
+        case All(operands):
+            return all(is_met(part, features, attributes) for part in operands)
+        case Any(operands):
+            return any(is_met(part, features, attributes) for part in operands)
 
 
 def names_in(constraint: Constraint) -> tuple[str, ...]:
     """Return every feature and attribute of the constraint once, in its order."""
-    parts = (constraint.each, *(one.one for one in constraint.counts), *constraint.kinds)
+    parts = (constraint.each, *(count.operand for count in constraint.counts), *constraint.kinds)
     return tuple(dict.fromkeys(name for part in parts for name in _names(part)))
 
 
-def _names(one: Expression) -> Iterator[str]:
-    match one:
+def _names(expression: Expression) -> Iterator[str]:
+    match expression:
         case Term(name, _, _):
             yield name
         case Not(inner):
             yield from _names(inner)
-        case All(ones) | Any(ones):
-            for part in ones:
+        case All(operands) | Any(operands):
+            for part in operands:
                 yield from _names(part)
 
 
@@ -312,9 +312,9 @@ def compare(left: str, right: str) -> int:
     amounts = _amount(left), _amount(right)
     if amounts[0] is not None and amounts[1] is not None and not (_is_plain(left) and _is_plain(right)):
         return (amounts[0] > amounts[1]) - (amounts[0] < amounts[1])
-    for one, other in zip_longest(_pieces(left), _pieces(right), fillvalue=(0, 0, "")):
-        if one != other:
-            return 1 if one > other else -1
+    for left_piece, right_piece in zip_longest(_pieces(left), _pieces(right), fillvalue=(0, 0, "")):
+        if left_piece != right_piece:
+            return 1 if left_piece > right_piece else -1
     return 0
 
 
@@ -335,4 +335,4 @@ def _amount(text: str) -> float | None:
 def _pieces(text: str) -> list[tuple[int, int, str]]:
     """Split a version; numbers sort after nothing, words before: 12.4rc1 < 12.4 < 12.4.1."""
     pieces = _PIECE.findall(text.lower())
-    return [(0, int(one[:18]), "") if one[0].isdecimal() else (-1, 0, one) for one in pieces]
+    return [(0, int(piece[:18]), "") if piece[0].isdecimal() else (-1, 0, piece) for piece in pieces]

@@ -97,15 +97,15 @@ def _terms(text: str) -> list[DependencyTerm]:
         return [DependencyTerm(kind)]
     if not jobs:
         raise ValueError(f"{kind.value} needs the id of a job, as in {kind.value}:123")
-    return [term for one in _parts(jobs, ":") for term in _terms_of_job(kind, one)]
+    return [term for job in _parts(jobs, ":") for term in _terms_of_job(kind, job)]
 
 
 def _kind_hint(text: str) -> str:
     """Return the hint for a term without a known kind: `26` most likely means `afterok:26`."""
-    if all(_JOB.fullmatch(one) for one in _parts(text, ":")):
+    if all(_JOB.fullmatch(part) for part in _parts(text, ":")):
         return f"did you mean {DependencyKind.AFTEROK.value}:{text}?"
     word, colon, jobs = text.partition(":")
-    kinds = [one.value for one in DependencyKind]
+    kinds = [part.value for part in DependencyKind]
     close = nearest(word, kinds)
     return f"did you mean {close}{colon}{jobs}?" if close else f"there are {', '.join(kinds)}"
 

@@ -48,12 +48,12 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def is_key(text: str) -> bool:
     """Whether the text is 32 bytes in Z85, in which each group of five characters is a number below 2**32."""
-    if len(text) != PUBLIC_KEY_CHARACTERS or not all(one in _Z85_VALUE for one in text):
+    if len(text) != PUBLIC_KEY_CHARACTERS or not all(character in _Z85_VALUE for character in text):
         return False
     for start in range(0, PUBLIC_KEY_CHARACTERS, 5):
         number = 0
-        for one in text[start : start + 5]:
-            number = number * 85 + _Z85_VALUE[one]
+        for character in text[start : start + 5]:
+            number = number * 85 + _Z85_VALUE[character]
         if number >= 1 << 32:
             return False
     return True

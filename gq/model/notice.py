@@ -144,8 +144,8 @@ def program_of(command: str) -> str:
 
 def parse_occasions(text: str) -> tuple[str, ...]:
     """Parse ``begin,end,timeout_80``, ``all`` or ``none``; ``ValueError`` with a sentence."""
-    known = {one: (one,) for one in (*OCCASIONS, ARRAY_TASKS)} | {"all": ALL, NONE: ()}
-    return _occasions(text.lower().replace("-", "_"), known)
+    events_of = {event: (event,) for event in (*OCCASIONS, ARRAY_TASKS)} | {"all": ALL, NONE: ()}
+    return _occasions(text.lower().replace("-", "_"), events_of)
 
 
 def parse_mail_type(text: str) -> tuple[str, ...]:
@@ -153,25 +153,25 @@ def parse_mail_type(text: str) -> tuple[str, ...]:
     return _occasions(text.upper(), _SLURM)
 
 
-def _occasions(text: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _occasions(text: str, events_of: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
-        if word not in known:
-            raise ValueError(none_of(word, known))
+        if word not in events_of:
+            raise ValueError(none_of(word, events_of))
     if len(words) > 1 and any(word.lower() == NONE for word in words):
         raise ValueError(f"`{text[:60]}` says none and something; leave one of them out")
-    return in_order(one for word in words for one in known[word])
+    return in_order(event for word in words for event in events_of[word])
 
 
 def in_order(occasions: Iterable[str]) -> tuple[str, ...]:
     """Return each event once, in the order of `OCCASIONS`."""
-    said = set(occasions)
-    return tuple(one for one in (*OCCASIONS, ARRAY_TASKS) if one in said)
+    requested = set(occasions)
+    return tuple(event for event in (*OCCASIONS, ARRAY_TASKS) if event in requested)
 
 
 def shown(targets: Iterable[Target]) -> tuple[Target, ...]:
     """Return the targets as users other than the job's owner may see them."""
-    return tuple([msgspec.structs.replace(one, to=host_only(one.kind, one.to)) for one in targets])
+    return tuple([msgspec.structs.replace(target, to=host_only(target.kind, target.to)) for target in targets])
 
 
 def host_only(kind: str, to: str) -> str:

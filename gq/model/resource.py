@@ -123,14 +123,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The grant divided among the roles of a het job."""
 
 
-def shares(one: Grant, other: Grant) -> bool:
+def shares(grant: Grant, other: Grant) -> bool:
     """Whether both grants have a CPU or GPU of the same node."""
-    is_same = one.node == other.node
-    return is_same and not (set(one.gpus).isdisjoint(other.gpus) and set(one.cpus).isdisjoint(other.cpus))
+    is_same = grant.node == other.node
+    return is_same and not (set(grant.gpus).isdisjoint(other.gpus) and set(grant.cpus).isdisjoint(other.cpus))
 
 
 def gpus_in(grants: Iterable[Grant]) -> int:
-    return sum(len(one.gpus) for one in grants)
+    return sum(len(grant.gpus) for grant in grants)
 
 
 def format_ids(ids: tuple[int, ...]) -> str:
@@ -173,9 +173,9 @@ def min_demand(request: ResourceRequest) -> Demand:
     share nodes, its number of nodes is that of its widest role.
     """
     if request.roles:
-        each = [min_demand(as_request(role.resources)) for role in request.roles]
-        nodes = max(demand.nodes for demand in each)
-        return Demand(nodes, *(sum(counts) for counts in list(zip(*each, strict=True))[1:]))
+        demands = [min_demand(as_request(role.resources)) for role in request.roles]
+        nodes = max(demand.nodes for demand in demands)
+        return Demand(nodes, *(sum(counts) for counts in list(zip(*demands, strict=True))[1:]))
     nodes = request.nodes_min or _min_nodes(request)
     tasks = request.ntasks or _min_tasks(request, nodes)
     gpus = request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * tasks

@@ -54,12 +54,12 @@ class StepPart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks of the part's tasks, in the order of their local ranks."""
-        spans = [(one.first_rank, one.tasks) for one in self.roles] or [(self.first_rank, self.tasks)]
+        spans = [(role.first_rank, role.tasks) for role in self.roles] or [(self.first_rank, self.tasks)]
         return tuple(rank for first, tasks in spans for rank in range(first, first + tasks))
 
     def role_of(self, rank: int) -> StepRole | None:
         """Return the role of the task with this rank, or None."""
-        return next((one for one in self.roles if 0 <= rank - one.first_rank < one.tasks), None)
+        return next((role for role in self.roles if 0 <= rank - role.first_rank < role.tasks), None)
 
 
 class StepNode(msgspec.Struct, frozen=True, kw_only=True):

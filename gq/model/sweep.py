@@ -34,12 +34,12 @@ _RESERVED_BEGINNINGS = ("GQ_", "SLURM_", "SLURMD_", "LD_", "BASH_FUNC_")
 
 def parse_sweep(text: str) -> Sweep:
     """Parse a sweep; ValueError names the mistake and the syntax."""
-    found: dict[str, tuple[str, ...]] = {}
+    values_of: dict[str, tuple[str, ...]] = {}
     for name, values in _items(text):
-        if name in found:
-            raise ValueError(f"`{name}` is there twice; write {name}={','.join((*found[name], *values))[:60]}")
-        found[name] = values
-    sweep = tuple(found.items())
+        if name in values_of:
+            raise ValueError(f"`{name}` is there twice; write {name}={','.join((*values_of[name], *values))[:60]}")
+        values_of[name] = values
+    sweep = tuple(values_of.items())
     check_sweep(sweep)
     return sweep
 
@@ -80,11 +80,11 @@ def tasks_of(sweep: Sweep) -> int:
 
 def sweep_of_task(sweep: Sweep, task: int) -> Sweep:
     """Return the sweep with the one value of each name that this task has."""
-    own: list[tuple[str, tuple[str, ...]]] = []
+    chosen: list[tuple[str, tuple[str, ...]]] = []
     for name, values in reversed(sweep):
-        task, place = divmod(task, len(values))
-        own.append((name, (values[place],)))
-    return tuple(reversed(own))
+        task, index = divmod(task, len(values))
+        chosen.append((name, (values[index],)))
+    return tuple(reversed(chosen))
 
 
 def parameters(sweep: Sweep) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _values(name: str, word: _Word) -> Iterator[str]:
             continue
         if not value:
             raise ValueError(f"a value of `{name}` is empty; write {name}='' if that is meant")
-        yield "".join(one for one, _ in value)
+        yield "".join(letter for letter, _ in value)
         value = []
 
 

@@ -49,11 +49,11 @@ def _every(step: int, count: int) -> int:
     """Return `count` bits, `step` apart, from bit 0; by doubling, since a loop over millions takes seconds."""
     if step == 1:
         return (1 << count) - 1
-    bits, made = 1, 1
-    while made < count:
-        more = min(made, count - made)
-        bits |= (bits & ((1 << (more * step)) - 1)) << (made * step)
-        made += more
+    bits, filled = 1, 1
+    while filled < count:
+        more = min(filled, count - filled)
+        bits |= (bits & ((1 << (more * step)) - 1)) << (filled * step)
+        filled += more
     return bits
 
 
@@ -61,8 +61,8 @@ def _every(step: int, count: int) -> int:
 def format_tasks(tasks: int, max_parts: int | None = None) -> str:
     """Format the set in the shortest syntax of `parse_tasks`; ``...`` replaces what exceeds `max_parts` ranges."""
     parts: list[str] = []
-    for place, part in enumerate(_parts(tasks)):
-        if place == max_parts:
+    for index, part in enumerate(_parts(tasks)):
+        if index == max_parts:
             return ",".join([*parts, "..."])
         parts.append(part)
     return ",".join(parts)
@@ -84,38 +84,38 @@ def unpack_tasks(text: str) -> int:
 def _parts(tasks: int) -> Iterator[str]:
     """Yield the set's ranges; four or more single tasks at equal distance become one range with a step."""
     runs = list(_runs(tasks))
-    place = 0
-    while place < len(runs):
-        first, last = runs[place]
-        even = _evenly_apart(runs, place)
-        if even >= 4:
-            yield f"{first}-{runs[place + even - 1][0]}:{runs[place + 1][0] - first}"
-            place += even
+    index = 0
+    while index < len(runs):
+        first, last = runs[index]
+        count = _evenly_apart(runs, index)
+        if count >= 4:
+            yield f"{first}-{runs[index + count - 1][0]}:{runs[index + 1][0] - first}"
+            index += count
             continue
         yield str(first) if first == last else f"{first}-{last}"
-        place += 1
+        index += 1
 
 
-def _evenly_apart(runs: list[tuple[int, int]], place: int) -> int:
+def _evenly_apart(runs: list[tuple[int, int]], index: int) -> int:
     """Return how many single tasks, from run `index` on, have the distance of the first two."""
-    if place + 1 == len(runs) or runs[place][0] != runs[place][1]:
+    if index + 1 == len(runs) or runs[index][0] != runs[index][1]:
         return 1
-    last, step, count = runs[place][0], runs[place + 1][0] - runs[place][0], 1
-    while place + count < len(runs) and runs[place + count] == (last + step, last + step):
+    last, step, count = runs[index][0], runs[index + 1][0] - runs[index][0], 1
+    while index + count < len(runs) and runs[index + count] == (last + step, last + step):
         last, count = last + step, count + 1
     return count
 
 
 def _runs(tasks: int) -> Iterator[tuple[int, int]]:
     """Yield (first, last) of each run of consecutive tasks, in order."""
-    least = first_task(tasks) if tasks else 0
-    bits = bin(tasks >> least)[:1:-1]
+    lowest = first_task(tasks) if tasks else 0
+    bits = bin(tasks >> lowest)[:1:-1]
     first = bits.find("1")
     while first >= 0:
         end = bits.find("0", first)
         if end < 0:
             end = len(bits)
-        yield least + first, least + end - 1
+        yield lowest + first, lowest + end - 1
         first = bits.find("1", end)
 
 

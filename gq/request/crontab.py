@@ -32,7 +32,7 @@ CRON_OPTIONS = (
     ),
 )  # fmt: skip
 """Options of crontab entries, besides the options of `gqsub`."""
-NOT_HERE = ("if", "wait", "test-only", "parsable")
+COMMAND_OPTIONS = ("if", "wait", "test-only", "parsable")
 """Options of `gqsub` that control the command, or concern several jobs."""
 RELATIVE = ("begin", "deadline")
 _ASSIGNMENT = re.compile(r"""\s*(["']?)([A-Za-z_]\w*)\1\s*=\s*(.*?)\s*""")
@@ -147,17 +147,17 @@ class _Reader:
             raise UsageError(error.code, f"{source}: {error.message}", error.hint) from error
 
     def _job(self, number: int, schedule: str, command: str, options: list[ParsedOption]) -> CronJob:
-        own = Arguments(one for one in options if one.name.startswith("cron-"))
-        _refuse_not_here(options)
-        arguments = job_arguments(SUB, (), {}, [one for one in options if not one.name.startswith("cron-")])
+        cron_options = Arguments(option for option in options if option.name.startswith("cron-"))
+        _refuse_command_options(options)
+        arguments = job_arguments(SUB, (), {}, [option for option in options if not option.name.startswith("cron-")])
         variables = {name: value for name, value in self._variables.items() if name not in (ZONE, MAILTO)}
         spec = job_spec(arguments, self._submission(command))
         entry = CronEntry(
             line=number,
             schedule=schedule,
             zone=self._variables.get(ZONE, ""),
-            overlap=own.read("cron-overlap", _overlap) or Overlap.SKIP,
-            missed=own.read("cron-missed", _missed) or Missed.SKIP,
+            overlap=cron_options.read("cron-overlap", _overlap) or Overlap.SKIP,
+            missed=cron_options.read("cron-missed", _missed) or Missed.SKIP,
             spec=spec,
         )
         script = f"#!{variables.get(SHELL) or '/bin/sh'}\n{command}\n".encode(errors="surrogateescape")
@@ -194,21 +194,21 @@ def _command(text: str, source: str) -> str:
     return text.replace(r"\%", "%")
 
 
-def _refuse_not_here(options: Iterable[ParsedOption]) -> None:
-    for one in options:
-        if one.name in NOT_HERE:
-            raise bad_value(one, "that is for the command line", "leave it out of the crontab")
-        if one.name in RELATIVE and not one.value.strip().lower().startswith("now"):
-            rule = f"`{one.value}` names one moment, and an entry is due again and again"
-            raise bad_value(one, rule, f"--{one.name}=now+2h counts from when it is due")
+def _refuse_command_options(options: Iterable[ParsedOption]) -> None:
+    for option in options:
+        if option.name in COMMAND_OPTIONS:
+            raise bad_value(option, "that is for the command line", "leave it out of the crontab")
+        if option.name in RELATIVE and not option.value.strip().lower().startswith("now"):
+            rule = f"`{option.value}` names one moment, and an entry is due again and again"
+            raise bad_value(option, rule, f"--{option.name}=now+2h counts from when it is due")
 
 
 def _overlap(text: str) -> Overlap:
-    return Overlap(_one_of(text, [one.value for one in Overlap]))
+    return Overlap(_one_of(text, [choice.value for choice in Overlap]))
 
 
 def _missed(text: str) -> Missed:
-    return Missed(_one_of(text, [one.value for one in Missed]))
+    return Missed(_one_of(text, [choice.value for choice in Missed]))
 
 
 def _one_of(text: str, choices: list[str]) -> str:

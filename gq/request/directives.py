@@ -69,21 +69,21 @@ def read_header(script: str, file: str) -> Header:
     mark = GQ if GQ in marks else SBATCH
     _refuse_misplaced(lines, file, GQ in marks)
     table = header_options() if mark == GQ else _sbatch_options()
-    idle = frozenset(option.name for option in NO_EFFECT) if mark == SBATCH else frozenset()
+    no_effect = frozenset(option.name for option in NO_EFFECT) if mark == SBATCH else frozenset()
     components: list[list[ParsedOption]] = [[]]
     notes: list[str] = []
     for line in lines:
         if line.mark != mark or line.is_late:
             continue
-        given, begins_another = _read_line(line, f"{file}:{line.number}", table)
+        options, begins_another = _read_line(line, f"{file}:{line.number}", table)
         if begins_another:
             components.append([])
-        for one in given:
-            if one.name in idle:
-                notes.append(f"{one.source}: {one.written} has no effect")
+        for option in options:
+            if option.name in no_effect:
+                notes.append(f"{option.source}: {option.written} has no effect")
             else:
-                components[-1].append(one)
-    return Header(tuple(components[0]), tuple(notes), tuple(tuple(one) for one in components[1:]))
+                components[-1].append(option)
+    return Header(tuple(components[0]), tuple(notes), tuple(tuple(option) for option in components[1:]))
 
 
 class OptionLine(NamedTuple):
@@ -101,14 +101,14 @@ def option_line(line: str, source: str, more: Sequence[Option] = ()) -> OptionLi
         if match := re.match(_LOOK_ALIKE, line, re.IGNORECASE):
             raise _misspelt(source, line.strip(), f"#{match['mark'].upper()}", line[match.end() :])
         return None
-    found = _Line(0, SBATCH if mark == SCRON else mark, line[len(mark) :])
+    header_line = _Line(0, SBATCH if mark == SCRON else mark, line[len(mark) :])
     table = header_options() if mark == GQ else _sbatch_options()
-    given, begins_another = _read_line(found, source, (*table, *more))
+    options, begins_another = _read_line(header_line, source, (*table, *more))
     if begins_another:
         raise UsageError("bad_header", f"{source}: an entry has no components", "--role names parts of a job")
-    idle = frozenset(option.name for option in NO_EFFECT) if mark != GQ else frozenset()
-    notes = tuple(f"{source}: {one.written} has no effect" for one in given if one.name in idle)
-    return OptionLine(tuple(one for one in given if one.name not in idle), notes)
+    no_effect = frozenset(option.name for option in NO_EFFECT) if mark != GQ else frozenset()
+    notes = tuple(f"{source}: {option.written} has no effect" for option in options if option.name in no_effect)
+    return OptionLine(tuple(option for option in options if option.name not in no_effect), notes)
 
 
 def _sbatch_options() -> tuple[Option, ...]:
@@ -124,7 +124,10 @@ def _marked_lines(script: str) -> Iterator[_Line]:
     is_late = False
     for number, line in _lines_outside_of_texts(script):
         is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
-        mark = next((one for one in marks if line == one or (line.startswith(one) and line[len(one)].isspace())), "")
+        mark = next(
+            (prefix for prefix in marks if line == prefix or (line.startswith(prefix) and line[len(prefix)].isspace())),
+            "",
+        )
         if mark:
             yield _Line(number, mark, line[len(mark) :], is_late)
         elif not is_late and (match := look_alike.match(line)):

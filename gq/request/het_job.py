@@ -59,12 +59,12 @@ def component_roles(components: Sequence[Arguments]) -> list[list[Role]]:
 
 def _component_names(components: Sequence[Arguments]) -> list[str]:
     """Return the components' job names if they are distinct, valid role names, else ``group0``, ``group1`` …"""
-    said = [component.text("job-name") for component in components]
+    names = [component.text("job-name") for component in components]
     try:
-        check_roles(said)
+        check_roles(names)
     except ValueError:
         return [f"group{number}" for number in range(len(components))]
-    return said
+    return names
 
 
 def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
@@ -84,9 +84,9 @@ def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
 def roles_of(arguments: Arguments) -> list[Role]:
     """Return the roles of ``--role``, with the options beside it applied to each."""
     roles = arguments.gather("role", lambda text: [read_role(text)])
-    beside = resource_request(arguments)
-    _refuse_beside(arguments, beside)
-    shared = {field: getattr(beside, field) for field in _SHARED if getattr(beside, field) != getattr(NOTHING, field)}
+    common = resource_request(arguments)
+    _refuse_options_beside(arguments, common)
+    shared = {field: getattr(common, field) for field in _SHARED if getattr(common, field) != getattr(NOTHING, field)}
     return [_with(role, shared) for role in roles]
 
 
@@ -95,17 +95,17 @@ def _with(role: Role, shared: dict[str, object]) -> Role:
     return msgspec.structs.replace(role, resources=msgspec.structs.replace(role.resources, **missing))
 
 
-def _refuse_beside(arguments: Arguments, beside: ResourceRequest) -> None:
-    may_stand = {*_SHARED, *_OF_THE_WHOLE}
-    said = [field for field in RoleRequest.__struct_fields__ if getattr(beside, field) != getattr(NOTHING, field)]
-    if all(field in may_stand for field in said):
+def _refuse_options_beside(arguments: Arguments, common: ResourceRequest) -> None:
+    allowed = {*_SHARED, *_OF_THE_WHOLE}
+    fields = [field for field in RoleRequest.__struct_fields__ if getattr(common, field) != getattr(NOTHING, field)]
+    if all(field in allowed for field in fields):
         return
-    of_roles = [given for given in arguments if given.name in RESOURCE_OPTIONS and given.name not in _MAY_STAND]
+    of_roles = [given for given in arguments if given.name in RESOURCE_OPTIONS and given.name not in _ALLOWED_BESIDE]
     place = of_roles[0].place if of_roles else "a number"
     raise UsageError("contradiction", f"{place} and `--role` exclude each other", "say it of each role")
 
 
-_MAY_STAND = ("exclude", "exclusive", "constraint", "prefer", "data", "switches", "licenses")
+_ALLOWED_BESIDE = ("exclude", "exclusive", "constraint", "prefer", "data", "switches", "licenses")
 
 
 def read_role(text: str) -> Role:
@@ -114,7 +114,7 @@ def read_role(text: str) -> Role:
     name, colon, count = head.partition(":")
     if not colon:
         raise ValueError(f"`{text[:60]}` does not say how many tasks there are; {_FORM}")
-    said: dict[str, object] = {"ntasks": whole_number(count, at_least=1, at_most=MAX_TASKS)}
+    fields: dict[str, object] = {"ntasks": whole_number(count, at_least=1, at_most=MAX_TASKS)}
     values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -124,15 +124,15 @@ def read_role(text: str) -> Role:
         if key in values:
             raise ValueError(f"`{key}` is said twice of role `{name[:40]}`; say it once")
         values[key] = value
-        said |= _READERS[key](value)
+        fields |= _READERS[key](value)
     if "mem" in values:
-        said |= _memory_of_tasks(parse_memory_mib(values["mem"]), said)
-    return Role(name=check_role_name(name), resources=msgspec.convert(said, RoleRequest))
+        fields |= _memory_of_tasks(parse_memory_mib(values["mem"]), fields)
+    return Role(name=check_role_name(name), resources=msgspec.convert(fields, RoleRequest))
 
 
-def _memory_of_tasks(mib: int, said: dict[str, object]) -> dict[str, object]:
+def _memory_of_tasks(mib: int, fields: dict[str, object]) -> dict[str, object]:
     """Convert the memory of a task into memory per CPU."""
-    cpus = said.setdefault("cpus_per_task", 1)
+    cpus = fields.setdefault("cpus_per_task", 1)
     assert isinstance(cpus, int)
     if not mib:
         raise ValueError("mem=0 means nothing of a task; say how much it needs")
@@ -176,7 +176,7 @@ def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
     """Return the roles of each component of a step; as in Slurm, component N without roles runs in role number N."""
     if len(components) == 1:
         return [selected_roles(components[0])]
-    found = [selected_roles(one) or (str(number),) for number, one in enumerate(components)]
+    found = [selected_roles(component) or (str(number),) for number, component in enumerate(components)]
     names = [name for names in found for name in names]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:

@@ -235,7 +235,7 @@ def _requeue(arguments: Arguments) -> bool | None:
 
 def parse_causes(text: str) -> tuple[str, ...]:
     """Parse the ends after which a job is queued again: ``preempt,timeout``."""
-    causes = tuple(dict.fromkeys(one.strip().lower().replace("-", "_") for one in text.split(",")))
+    causes = tuple(dict.fromkeys(cause.strip().lower().replace("-", "_") for cause in text.split(",")))
     for cause in causes:
         if cause not in REQUEUE_ON:
             raise ValueError(none_of(cause, REQUEUE_ON))

@@ -26,7 +26,7 @@ def input_variables(command: str, environ: Mapping[str, str]) -> list[ParsedOpti
 
             if found := refusal(command, f"--{variable.removeprefix(prefix).lower().replace('_', '-')}", variable):
                 raise found
-            shown = [name.removeprefix(prefix) for name, one in known.items() if not one.is_unbuilt]
+            shown = [name.removeprefix(prefix) for name, option in known.items() if not option.is_unbuilt]
             close = nearest(variable.removeprefix(prefix), shown)
             hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"
             raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
@@ -61,24 +61,26 @@ def merge(*layers: Iterable[ParsedOption]) -> list[ParsedOption]:
         stronger = list(layer)
         _refuse_unbuilt(stronger)
         _refuse_rivals(stronger)
-        merged = [left for one in merged if (left := _left_of(one, stronger)) is not None] + stronger
+        merged = [
+            remainder for weaker in merged if (remainder := _remainder_of(weaker, stronger)) is not None
+        ] + stronger
     return merged
 
 
-def _left_of(weaker: ParsedOption, stronger: Iterable[ParsedOption]) -> ParsedOption | None:
+def _remainder_of(weaker: ParsedOption, stronger: Iterable[ParsedOption]) -> ParsedOption | None:
     """Return the part of an option that a stronger layer does not override, or None."""
-    for one in stronger:
-        if one.name == weaker.name:
+    for option in stronger:
+        if option.name == weaker.name:
             return None
-        if _is_rival(one, weaker):
+        if _is_rival(option, weaker):
             return _without_gpus(weaker) if weaker.name == "gres" else None
     return weaker
 
 
-def _is_rival(one: ParsedOption, other: ParsedOption) -> bool:
+def _is_rival(option: ParsedOption, other: ParsedOption) -> bool:
     """Whether the options are rivals; ``--gres`` is one only if it requests GPUs."""
-    says_other = [gres for gres in (one, other) if gres.name == "gres" and _without_gpus(gres) == gres]
-    return other.name in _BY_NAME[one.name].rivals and not says_other
+    says_other = [gres for gres in (option, other) if gres.name == "gres" and _without_gpus(gres) == gres]
+    return other.name in _BY_NAME[option.name].rivals and not says_other
 
 
 def _without_gpus(gres: ParsedOption) -> ParsedOption | None:
@@ -90,23 +92,25 @@ _BY_NAME = {option.name: option for option in JOB_OPTIONS}
 
 
 def _refuse_unbuilt(layer: Iterable[ParsedOption]) -> None:
-    for one in layer:
-        if _BY_NAME[one.name].is_unbuilt:
-            raise not_available(one.place)
+    for option in layer:
+        if _BY_NAME[option.name].is_unbuilt:
+            raise not_available(option.place)
 
 
 def _refuse_rivals(layer: Iterable[ParsedOption]) -> None:
     seen: dict[str, ParsedOption] = {}
-    for one in layer:
-        for rival in _BY_NAME[one.name].rivals:
-            if rival in seen and rival != one.name and _is_rival(one, seen[rival]):
-                message = f"{one.place} and {seen[rival].place} exclude each other"
+    for option in layer:
+        for rival in _BY_NAME[option.name].rivals:
+            if rival in seen and rival != option.name and _is_rival(option, seen[rival]):
+                message = f"{option.place} and {seen[rival].place} exclude each other"
                 raise UsageError("contradiction", message, "give one of them")
-        seen[one.name] = one
+        seen[option.name] = option
 
 
 def job_arguments(
     command: str, given: Iterable[ParsedOption], environ: Mapping[str, str], header: Iterable[ParsedOption] = ()
 ) -> Arguments:
     """Return the effective job options: command line over variables over script.  Other options are left out."""
-    return Arguments(merge(header, input_variables(command, environ), [one for one in given if one.name in _BY_NAME]))
+    return Arguments(
+        merge(header, input_variables(command, environ), [option for option in given if option.name in _BY_NAME])
+    )

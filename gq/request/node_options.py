@@ -24,35 +24,35 @@ _DATA = r"[^\s,]+"
 class Switches(NamedTuple):
     """``--switches``: maximum number of leaf switches; seconds to wait for that (None: the cluster's time)."""
 
-    most: int
+    max_count: int
     wait_s: int | None
 
 
 def node_option_fields(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
     """Return the fields that these options set; an empty value removes the value of `base`."""
-    said: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name in ("constraint", "prefer"):
         if arguments.has(name):
-            said[name] = arguments.read(name, read_constraint)
+            fields[name] = arguments.read(name, read_constraint)
     if switches := arguments.read("switches", read_switches):
-        said |= {"switches": switches.most, "switches_wait_s": switches.wait_s}
+        fields |= {"switches": switches.max_count, "switches_wait_s": switches.wait_s}
     if arguments.has("min-gpu-mem"):
-        said["min_gpu_mem_mib"] = arguments.read("min-gpu-mem", parse_memory_mib) or None
+        fields["min_gpu_mem_mib"] = arguments.read("min-gpu-mem", parse_memory_mib) or None
     if arguments.has("licenses"):
-        said["licenses"] = arguments.read("licenses", read_licenses)
+        fields["licenses"] = arguments.read("licenses", read_licenses)
     if arguments.has("data"):
-        said["data"] = arguments.gather("data", read_data)
+        fields["data"] = arguments.gather("data", read_data)
     if arguments.has("fill-nodes"):
-        said["is_dense"] = True
-    return said | _resources(arguments, base)
+        fields["is_dense"] = True
+    return fields | _resources(arguments, base)
 
 
 def _resources(arguments: Arguments, base: ResourceRequest) -> dict[str, object]:
     """Return the one field for generic resources and scratch space; an option for either leaves the other unchanged."""
     if not (arguments.has("gres") or arguments.has("tmp")):
         return {}
-    generic = [one for one in base.resources if one.name != TMP]
-    scratch = [one for one in base.resources if one.name == TMP]
+    generic = [amount for amount in base.resources if amount.name != TMP]
+    scratch = [amount for amount in base.resources if amount.name == TMP]
     if (named := arguments.read("gres", read_generic)) is not None:
         generic = list(named)
     if (mib := arguments.read("tmp", parse_memory_mib)) is not None:
@@ -72,11 +72,11 @@ def read_constraint(text: str) -> str:
 def read_switches(text: str) -> Switches:
     """Parse ``2`` or ``1@10m``."""
     count, at, wait = text.partition("@")
-    most = whole_number(count, at_least=1, at_most=MAX_COUNT)
+    max_count = whole_number(count, at_least=1, at_most=MAX_COUNT)
     if not at:
-        return Switches(most, None)
+        return Switches(max_count, None)
     wait_s = parse_duration_s(wait)
-    return Switches(most, MAX_COUNT if wait_s is None else wait_s)
+    return Switches(max_count, MAX_COUNT if wait_s is None else wait_s)
 
 
 def read_licenses(text: str) -> tuple[Amount, ...]:
@@ -88,7 +88,7 @@ def read_generic(text: str) -> tuple[Amount, ...]:
     """Parse the parts of ``--gres`` that are no GPUs: ``gpu:2,fpga:1,port`` → fpga and port."""
     words = [word.strip() for word in text.split(",") if word.strip() not in ("", "none")]
     amounts = _amounts([word for word in words if not is_gpu(word)], "fpga")
-    if any(one.name == TMP for one in amounts):
+    if any(amount.name == TMP for amount in amounts):
         raise ValueError(f"`{TMP}` is scratch space; use --tmp=SIZE")
     return amounts
 

@@ -18,27 +18,27 @@ OPTIONS = ("notify", "notify-on", "mail-type", "mail-user")
 
 def targets(arguments: Arguments) -> tuple[Target, ...]:
     """Return the targets of all four options; empty: no notifications."""
-    asked = (*_by_notify(arguments), *_by_mail_type(arguments))
-    if len(asked) > MAX_TARGETS:
-        message = f"`--notify` is there {len(asked)} times, and {MAX_TARGETS} targets are the most of a job"
+    found = (*_by_notify(arguments), *_by_mail_type(arguments))
+    if len(found) > MAX_TARGETS:
+        message = f"`--notify` is there {len(found)} times, and {MAX_TARGETS} targets are the most of a job"
         raise UsageError("bad_value", message, "let one of them tell the others")
-    return asked
+    return found
 
 
 def _by_notify(arguments: Arguments) -> tuple[Target, ...]:
     given = arguments.last("notify-on")
-    found = tuple([_target(arguments, place) for place in range(len(arguments.every("notify")))])
-    said = arguments.read("notify-on", occasions)
-    if said is None:
+    found = tuple([_target(arguments, index) for index in range(len(arguments.every("notify")))])
+    events = arguments.read("notify-on", occasions)
+    if events is None:
         return found
-    if said == () or given is None:
+    if events == () or given is None:
         return ()
-    on = in_order((*said, *USUAL)) if said == (ARRAY_TASKS,) else said
-    return tuple([Target(kind=one.kind, to=one.to, on=on) for one in found or (Target(),)])
+    on = in_order((*events, *USUAL)) if events == (ARRAY_TASKS,) else events
+    return tuple([Target(kind=target.kind, to=target.to, on=on) for target in found or (Target(),)])
 
 
-def _target(arguments: Arguments, place: int) -> Target:
-    given = arguments.every("notify")[place]
+def _target(arguments: Arguments, index: int) -> Target:
+    given = arguments.every("notify")[index]
     try:
         found = target(given.value)
     except ValueError as error:

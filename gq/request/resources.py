@@ -63,14 +63,14 @@ def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _F
 def _counts(arguments: Arguments) -> _Fields:
     options = {"ntasks": "ntasks", "ntasks_per_node": "ntasks-per-node", "cpus_per_gpu": "cpus-per-gpu",
                "cpus_per_task": "cpus-per-task"}  # fmt: skip
-    said: _Fields = {
+    fields: _Fields = {
         field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
     }
-    if "cpus_per_task" in said or "cpus_per_gpu" in said:
-        said = {"cpus_per_task": None, "cpus_per_gpu": None} | said
+    if "cpus_per_task" in fields or "cpus_per_gpu" in fields:
+        fields = {"cpus_per_task": None, "cpus_per_gpu": None} | fields
     if span := arguments.read("nodes", _span):
-        said |= {"nodes_min": span[0], "nodes_max": span[1]}
-    return said
+        fields |= {"nodes_min": span[0], "nodes_max": span[1]}
+    return fields
 
 
 def _span(text: str) -> tuple[int, int | None]:
@@ -118,7 +118,7 @@ _GPU_OPTIONS = {
 
 
 def _gpus(arguments: Arguments) -> _Fields:
-    said: _Fields = {}
+    fields: _Fields = {}
     typed: dict[str, ParsedOption] = {}
     for name, field in _GPU_OPTIONS.items():
         gpus = arguments.read(name, _gres if name == "gres" else gpu_count)
@@ -127,16 +127,16 @@ def _gpus(arguments: Arguments) -> _Fields:
             continue
         if gpus.max_number is not None and name != "gpus":
             raise bad_value(given, "a range of GPUs is of the whole job, on one node", f"use --gpus={_range(gpus)}")
-        said[field] = gpus.number
+        fields[field] = gpus.number
         if name == "gpus":
-            said["most_gpus"] = gpus.max_number
+            fields["most_gpus"] = gpus.max_number
         if gpus.type is not None:
             typed[gpus.type] = given
-            said["gpu_type"] = gpus.type
+            fields["gpu_type"] = gpus.type
     if len(typed) > 1:
         places = " and ".join(f"{given.place} ({kind})" for kind, given in typed.items())
         raise UsageError("contradiction", f"{places} ask for different types of GPU", "a job has GPUs of one type")
-    return said
+    return fields
 
 
 def gpu_count(text: str) -> Gpus:
@@ -145,8 +145,8 @@ def gpu_count(text: str) -> Gpus:
     if colon and not re.fullmatch(_GPU_TYPE, kind):
         raise ValueError(f"`{text}` is not [TYPE:]COUNT; for example 4 or a100:4")
     if re.fullmatch(r"\d+-.*", count):
-        least, most = _span(count)
-        return Gpus(least, kind.lower() or None, most if most != least else None)
+        low, high = _span(count)
+        return Gpus(low, kind.lower() or None, high if high != low else None)
     return Gpus(whole_number(count, at_least=0), kind.lower() or None)
 
 
@@ -170,17 +170,17 @@ def _gres(text: str) -> Gpus | None:
 
 
 def _nodes(arguments: Arguments) -> _Fields:
-    said: _Fields = {
+    fields: _Fields = {
         name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
     }  # fmt: skip
     if arguments.has("elastic"):
-        said["is_elastic"] = True
+        fields["is_elastic"] = True
     given = arguments.last("exclusive")
     if given is not None:
         if given.value in ("user", "mcs", "topo"):
             raise not_available(f"{given.place} with `{given.value}`")
-        said["is_exclusive"] = arguments.choice("exclusive", {"true": True, "false": False}, True)
-    return said
+        fields["is_exclusive"] = arguments.choice("exclusive", {"true": True, "false": False}, True)
+    return fields
 
 
 def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
@@ -199,12 +199,17 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
         from gq.request.node_options import refuse_contradictions
 
         refuse_contradictions(arguments, request)
-    most = request.nodes_max or request.nodes_min
-    each = request.ntasks_per_node
-    if request.ntasks is not None and most is not None and each is not None and request.ntasks > most * each:
-        message = f"{request.ntasks} tasks do not fit on {most} nodes with {each} tasks each"
+    max_nodes = request.nodes_max or request.nodes_min
+    tasks_per_node = request.ntasks_per_node
+    if (
+        request.ntasks is not None
+        and max_nodes is not None
+        and tasks_per_node is not None
+        and request.ntasks > max_nodes * tasks_per_node
+    ):
+        message = f"{request.ntasks} tasks do not fit on {max_nodes} nodes with {tasks_per_node} tasks each"
         raise UsageError("contradiction", message, "ask for more nodes, or for more tasks per node")
-    both = sorted(set(request.nodelist) & set(request.exclude))
-    if both:
-        message = f"node `{both[0]}` is both in --nodelist and in --exclude"
+    overlap = sorted(set(request.nodelist) & set(request.exclude))
+    if overlap:
+        message = f"node `{overlap[0]}` is both in --nodelist and in --exclude"
         raise UsageError("contradiction", message, "leave it out of one of them")

@@ -433,7 +433,7 @@ def _hint(command: str, written: str) -> str:
     commands = _commands_with(written)
     if command in commands:
         return f"it belongs on the command line of `{command}`, not into a script"
-    return f"it is an option of {' and '.join(f'`{one}`' for one in commands)}" if commands else ""
+    return f"it is an option of {' and '.join(f'`{owner}`' for owner in commands)}" if commands else ""
 
 
 def _find(slurm_command: str, written: str) -> SlurmOption | None:

@@ -17,7 +17,7 @@ import zmq
 
 from gq.connection.curve import KeyPair, detect_lost_peer
 from gq.connection.input_queue import InputQueue, credentials, make_boundless
-from gq.connection.link_bounds import SHARE_OF_HOST, Bounds, Links, links_per_door, local_bounds
+from gq.connection.link_bounds import SHARE_OF_HOST, Bounds, Links, links_per_listener, local_bounds
 from gq.host.fd_limit import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class LoopSocket:
 
     def _hand_on(self, peer: bytes, frame: zmq.Frame) -> None:
         if self._links is not None:
-            self._links.heard(frame)
+            self._links.record_proof(frame)
         self._receive(peer, frame)
 
     def _count_malformed(self) -> None:
@@ -117,7 +117,7 @@ def listen_tcp(context: Context, endpoint: str, max_message_bytes: int, receive:
     """A socket for other hosts; one address may have a part of its links."""
     socket = router(context, max_message_bytes)
     serve_curve(socket, keys)
-    in_all = links_per_door(raise_descriptor_limit(), doors=1, backlog=BACKLOG)
+    in_all = links_per_listener(raise_descriptor_limit(), listeners=1, backlog=BACKLOG)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
     links = _watched(context, socket, Bounds(in_all, max(1, in_all // SHARE_OF_HOST)))
     socket.bind(endpoint)

@@ -59,7 +59,7 @@ def read_by_another(data: bytes) -> list[tuple[str, list[float]]]:
 
 
 def test_another_reader_finds_a_series_at_the_times_of_its_cron_line_over_both_changes_of_clocks() -> None:
-    [(summary, begins)] = read_by_another(ics.written([info(NIGHT)], "lab", NOW))
+    [(summary, begins)] = read_by_another(ics.write_calendar([info(NIGHT)], "lab", NOW))
 
     assert summary == "night (ada)"
     assert begins == list(islice(instants(NIGHT.cron, BERLIN, NOW), 40))
@@ -67,14 +67,14 @@ def test_another_reader_finds_a_series_at_the_times_of_its_cron_line_over_both_c
 
 
 def test_the_zone_is_in_the_file_and_what_only_gq_understands_beside_it() -> None:
-    text = ics.written([info(NIGHT)], "lab", NOW).decode()
+    text = ics.write_calendar([info(NIGHT)], "lab", NOW).decode()
 
     assert "BEGIN:VTIMEZONE" in text and "TZID:Europe/Berlin" in text
     assert "UID:night@lab.gq" in text
     assert "RRULE:FREQ=WEEKLY;BYMINUTE=0;BYHOUR=20;BYDAY=MO,TU,WE,TH,FR" in text
     assert "DURATION:PT36000S" in text
     assert "X-GQ-GPUS:4" in text and "X-GQ-GPU-TYPE:a100" in text and "X-GQ-USERS:bob" in text
-    assert ics.written([info(NIGHT)], "lab", NOW).decode() == text
+    assert ics.write_calendar([info(NIGHT)], "lab", NOW).decode() == text
 
 
 def test_what_was_skipped_is_no_date_and_what_was_moved_is_an_event_of_its_own() -> None:
@@ -82,12 +82,12 @@ def test_what_was_skipped_is_no_date_and_what_was_moved_is_an_event_of_its_own()
     skipped = msgspec.structs.replace(second, state=OccurrenceState.SKIPPED, ended_at=NOW)
     moved = msgspec.structs.replace(third, begin_at=third.begin_at + HOUR_S, end_at=third.end_at + 3 * HOUR_S)
 
-    data = ics.written([info(NIGHT, first, skipped, moved, *rest)], "lab", NOW)
+    data = ics.write_calendar([info(NIGHT, first, skipped, moved, *rest)], "lab", NOW)
 
     (_, begins), (_, alone) = read_by_another(data)
     assert second.begin_at not in begins and first.begin_at in begins
     assert alone == [moved.begin_at]
-    [event] = ics.read(data, UTC)
+    [event] = ics.read_calendar(data, UTC)
     assert event.left_out[0].timestamp() == second.begin_at
     [(was, begin, end)] = event.moved
     assert (was.timestamp(), begin.timestamp(), end.timestamp()) == (third.begin_at, moved.begin_at, moved.end_at)
@@ -98,7 +98,7 @@ def test_what_no_rule_says_exactly_is_an_event_for_each_planned_occurrence() -> 
     left_out_hour = msgspec.structs.replace(NIGHT, cron="30 2 * * *", duration_s=HOUR_S)
 
     for booking in (either, left_out_hour):
-        events = read_by_another(ics.written([info(booking, *planned(booking, 5))], "lab", NOW))
+        events = read_by_another(ics.write_calendar([info(booking, *planned(booking, 5))], "lab", NOW))
         assert [begins for _, begins in events] == [[one.begin_at] for one in planned(booking, 5)]
 
 
@@ -107,8 +107,10 @@ def test_a_single_reservation_is_one_event_and_one_that_was_skipped_none() -> No
     one = OccurrenceInfo(number=1, begin_at=NOW + 86400, end_at=NOW + 86400 + 10 * HOUR_S, grants=GRANTS)
     gone = msgspec.structs.replace(one, state=OccurrenceState.SKIPPED)
 
-    assert [begins for _, begins in read_by_another(ics.written([info(once, one)], "lab", NOW))] == [[NOW + 86400]]
-    assert b"VEVENT" not in ics.written([info(once, gone)], "lab", NOW)
+    assert [begins for _, begins in read_by_another(ics.write_calendar([info(once, one)], "lab", NOW))] == [
+        [NOW + 86400]
+    ]
+    assert b"VEVENT" not in ics.write_calendar([info(once, gone)], "lab", NOW)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +121,8 @@ def test_a_single_reservation_is_one_event_and_one_that_was_skipped_none() -> No
 def test_a_rule_and_its_cron_line_come_at_the_same_times_and_back(cron: str) -> None:
     booking = msgspec.structs.replace(NIGHT, cron=cron, duration_s=60)
 
-    [event] = ics.read(ics.written([info(booking, *planned(booking, 3))], "lab", NOW), UTC)
-    [(_, begins)] = read_by_another(ics.written([info(booking, *planned(booking, 3))], "lab", NOW))
+    [event] = ics.read_calendar(ics.write_calendar([info(booking, *planned(booking, 3))], "lab", NOW), UTC)
+    [(_, begins)] = read_by_another(ics.write_calendar([info(booking, *planned(booking, 3))], "lab", NOW))
     back = cron_of(event.rule, event.start, NOW)
 
     line = list(takewhile(lambda at: at <= begins[-1], instants(cron, BERLIN, NOW)))
@@ -232,7 +234,7 @@ def test_all_that_was_said_of_a_reservation_is_in_the_file_and_read_back(
         users=("ada", "bob"), accounts=("nlp", "vision"), flags=(Flag.FLEX, Flag.MAGNETIC), no_show_s=1200, purge_s=90,
     )  # fmt: skip
     one = OccurrenceInfo(number=1, begin_at=begin_at, end_at=begin_at + HOUR_S, grants=GRANTS)
-    text = ics.written([info(talk, one)], "lab", NOW).decode()
+    text = ics.write_calendar([info(talk, one)], "lab", NOW).decode()
 
     assert take(run, tmp_path, text, "--quiet") == (0, "", "")
     assert taker.all(wire.SetReservation)[1].booking == talk
@@ -246,10 +248,10 @@ def test_what_was_given_up_before_its_end_is_not_written_as_if_it_took_place(sta
     one = OccurrenceInfo(number=1, begin_at=NOW - 60, end_at=NOW + HOUR_S, state=state, grants=GRANTS)
     talk = Booking(name="talk", resources=ResourceRequest(gpus=4), begin_at=NOW - 60, duration_s=HOUR_S + 60)
 
-    assert b"VEVENT" not in ics.written([info(talk, one)], "lab", NOW)
+    assert b"VEVENT" not in ics.write_calendar([info(talk, one)], "lab", NOW)
     first, *rest = planned(NIGHT, 5)
     given_up = msgspec.structs.replace(first, state=state)
-    [(_, begins)] = read_by_another(ics.written([info(NIGHT, given_up, *rest)], "lab", NOW))
+    [(_, begins)] = read_by_another(ics.write_calendar([info(NIGHT, given_up, *rest)], "lab", NOW))
     assert first.begin_at not in begins and rest[0].begin_at in begins
 
 

@@ -173,8 +173,8 @@ def test_who_is_kept_out_cannot_connect_until_the_time_is_over() -> None:
         path.chmod(0o666)
         bar = UserBlock(str(path), call_later)
         assert may_connect(path, 2998) and may_connect(path, 2999)
-        bar.keep_out(2999)
-        bar.keep_out(2999)
+        bar.block(2999)
+        bar.block(2999)
         assert may_connect(path, 2998) and not may_connect(path, 2999)
         assert len(due) == 1
         due.pop()()

@@ -16,7 +16,7 @@ import zmq
 import zmq.asyncio
 
 from gq.connection import link_bounds as links
-from gq.connection.link_bounds import NO_CURVE, NO_PROOF, Bounds, Links, links_per_door, links_per_user
+from gq.connection.link_bounds import NO_CURVE, NO_PROOF, Bounds, Links, links_per_listener, links_per_user
 from gq.model.node import Inventory
 from gq.wire import client as wire
 from gq.wire import node as node_wire
@@ -106,7 +106,7 @@ def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
 ) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_MS", 60_000)
     monkeypatch.setattr(auth, "BACKLOG", 16)
-    monkeypatch.setattr(listeners, "links_per_door", lambda descriptors, count, backlog: 100)
+    monkeypatch.setattr(listeners, "links_per_listener", lambda descriptors, count, backlog: 100)
     monkeypatch.setattr(listeners, "SHARE_OF_HOST", 1)
 
     async def scenario() -> None:
@@ -339,9 +339,9 @@ def test_a_recorded_link_of_a_node_played_again_says_nothing(monkeypatch: pytest
 
 def test_the_doors_leave_descriptors_for_others() -> None:
     for most in (4096, 20_000, 2**20):
-        assert 2 * (links_per_door(most, 2, 512) + 512) <= max(most // 2, 2048)
-    assert links_per_door(-1, 2, 512) == links_per_door(10**9, 2, 512)
-    assert links_per_door(100, 2, 512) > 0, "a door always opens"
+        assert 2 * (links_per_listener(most, 2, 512) + 512) <= max(most // 2, 2048)
+    assert links_per_listener(-1, 2, 512) == links_per_listener(10**9, 2, 512)
+    assert links_per_listener(100, 2, 512) > 0, "a door always opens"
     assert links_per_user(20_000) == 1250
     assert links_per_user(-1) == links_per_user(2**40)
 

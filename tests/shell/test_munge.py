@@ -426,7 +426,7 @@ def test_gqd_does_not_start_where_it_could_not_trust_munge(
 def test_a_stranger_has_few_tries_and_brings_nothing_large_in(munged: Munged) -> None:
     async def scenario(shared: SharedRig) -> None:
         link = once(shared)
-        for _ in range(link_bounds.MAX_UNHEEDED - 1):
+        for _ in range(link_bounds.MAX_UNPROVEN - 1):
             assert await is_stranger(link)
         await link.request(wire.Ping())
         await link.request(wire.Ping())

@@ -31,7 +31,7 @@ from gq.request.option import ParsedOption
 from gq.wire.client import Cluster, EditOccurrence, GetCluster, RequestBody, SetReservation, SkipOccurrence
 
 if TYPE_CHECKING:
-    from gq.calendar.ics import Wanted
+    from gq.calendar.ics import CalendarEvent
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 PAST_S = 60 * 86400
@@ -67,7 +67,7 @@ def exchange(arguments: Arguments) -> int:
 
 
 def _export(arguments: Arguments) -> int:
-    from gq.calendar.ics import written  # icalendar takes longer to load than a command
+    from gq.calendar.ics import write_calendar  # icalendar takes longer to load than a command
 
     names = operands(arguments, a_name, "NAME") if arguments.operands else ()
     now = time.time()
@@ -75,7 +75,7 @@ def _export(arguments: Arguments) -> int:
         cluster = ask(client, GetCluster(), Cluster).info.cluster
         there = {_identity(one) for one in known(client, all_reservations(client, names), names)}
         found = [one for one in all_reservations(client, names, since=now - PAST_S) if _identity(one) in there]
-    data = written(found, cluster, now)
+    data = write_calendar(found, cluster, now)
     path = arguments.text("output")
     if path in ("", "-"):
         sys.stdout.write(data.decode())
@@ -97,12 +97,12 @@ def _identity(info: ReservationInfo) -> tuple[str, float]:
 
 def _take(arguments: Arguments) -> int:
     """Each event for itself: what is refused of one stops no other."""
-    from gq.calendar.ics import read
+    from gq.calendar.ics import read_calendar
 
     refuse_operands(arguments, "give the file as --import=FILE")
     zone, now = zone_of(arguments), time.time()
     try:
-        events = read(_file(arguments.text("import")), zone)
+        events = read_calendar(_file(arguments.text("import")), zone)
     except ValueError as error:
         raise Refusal("bad_calendar", f"`{arguments.text('import')}`: {error}") from error
     if len(events) > 1 and arguments.has("name"):
@@ -129,7 +129,7 @@ def _file(path: str) -> bytes:
     return data
 
 
-def _complain(event: Wanted, error: ValueError | Refusal) -> None:
+def _complain(event: CalendarEvent, error: ValueError | Refusal) -> None:
     if isinstance(error, GqError):
         report(Refusal(error.code, f"`{event.title}`: {error.message}", error.hint))
     else:
@@ -137,7 +137,7 @@ def _complain(event: Wanted, error: ValueError | Refusal) -> None:
         report(Refusal("bad_event", f"`{event.title}`: {rule}", way_out))
 
 
-def _reserve(client: Client, arguments: Arguments, event: Wanted, now: float) -> None:
+def _reserve(client: Client, arguments: Arguments, event: CalendarEvent, now: float) -> None:
     booking = _booking(arguments, event, now)
     if _is_past(booking, now):
         warn(f"`{event.title}` is past, and left out")
@@ -160,7 +160,7 @@ def _is_past(booking: Booking, now: float) -> bool:
     return booking.until_at is not None and booking.until_at <= now
 
 
-def _booking(arguments: Arguments, event: Wanted, now: float) -> Booking:
+def _booking(arguments: Arguments, event: CalendarEvent, now: float) -> Booking:
     """What the event says; what the command line says wins."""
     duration_s = round(event.end.timestamp() - event.start.timestamp())
     if duration_s <= 0:
@@ -200,13 +200,13 @@ def _own_options(arguments: Arguments, own: Mapping[str, str]) -> list[ParsedOpt
     ]
 
 
-def _name(arguments: Arguments, event: Wanted) -> str:
+def _name(arguments: Arguments, event: CalendarEvent) -> str:
     """As was said, as gq wrote it, or made of the title."""
     made = re.sub(r"[^A-Za-z0-9._-]+", "-", event.title).strip("-._")[:MAX_NAME_LENGTH]
     return a_name(arguments.text("name") or event.own.get("name") or made or event.uid)
 
 
-def _recurrence(event: Wanted, zone: tzinfo, now: float) -> dict[str, object]:
+def _recurrence(event: CalendarEvent, zone: tzinfo, now: float) -> dict[str, object]:
     from gq.calendar.recurrence import cron_of
 
     cron = cron_of(event.rule, event.start.astimezone(zone), now)
@@ -218,7 +218,7 @@ def _recurrence(event: Wanted, zone: tzinfo, now: float) -> dict[str, object]:
     return {"cron": cron, "until_at": until_at, "begin_at": None}
 
 
-def _until(event: Wanted, cron: str, zone: tzinfo) -> float | None:
+def _until(event: CalendarEvent, cron: str, zone: tzinfo) -> float | None:
     """Just after the last one."""
     if said := event.rule.get("UNTIL"):
         last = said[0]
@@ -236,7 +236,7 @@ def _until(event: Wanted, cron: str, zone: tzinfo) -> float | None:
 # ── single occurrences of a series ────────────────────────────────────────────────────────────────────────────
 
 
-def _changes(event: Wanted, info: ReservationInfo, now: float) -> list[RequestBody]:
+def _changes(event: CalendarEvent, info: ReservationInfo, now: float) -> list[RequestBody]:
     """What makes the occurrences as the event has them; what is so already is left out."""
     changes: list[RequestBody] = []
     if event.rule and _planned(info, event.start.timestamp(), now) is not None:  # a series of gq begins at once

@@ -206,7 +206,7 @@ def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
 def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | None:
     """Nodes that make up the counts: those that are several of what still lacks first, then the best fit."""
     chosen = dict.fromkeys(sorted(field.musts))
-    masks = [marked(overlay.node_table, one.one) for one in constraint_of(shape.constraint).counts]
+    masks = [marked(overlay.node_table, one.operand) for one in constraint_of(shape.constraint).counts]
     missing = [one.nodes for one in constraint_of(shape.constraint).counts]
     missing = [count - sum(int(mask[one]) for one in chosen) for count, mask in zip(missing, masks, strict=True)]
     order = field.places[_in_order(overlay, shape, field)].tolist()

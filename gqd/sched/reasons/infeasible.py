@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gq.model.constraint import Any
+from gq.model.constraint import All
 from gq.near_miss import nearest
 from gq.units import format_memory
 from gqd.sched.placement.constraints import constraint_of, meets, unknown_name
@@ -90,7 +90,7 @@ def _there_are(name: str, known: Sequence[str]) -> str:
 def _nearly(facts: list[NodeFacts], shape: Shape) -> str:
     """How many nodes are what each single part of it says."""
     each = constraint_of(shape.constraint).each
-    parts = getattr(each, "ones", ()) if not isinstance(each, Any) else ()
+    parts = each.operands if isinstance(each, All) else ()
     met = [sum(meets(node, part) for node in facts) for part in parts]
     if not met or 0 not in met:
         return "each part of it is met by some node, and no node meets all" if met else ""
@@ -184,7 +184,7 @@ def _too_few_of_a_kind(facts: list[NodeFacts], shape: Shape) -> Infeasible | Non
     """``a*4``, and three are so; ``[a|b]``, and neither kind is enough."""
     constraint = constraint_of(shape.constraint)
     for one in constraint.counts:
-        have = sum(meets(node, one.one) for node in facts)
+        have = sum(meets(node, one.operand) for node in facts)
         if have < one.nodes:
             why = f"--constraint={shape.constraint} wants {counted(one.nodes, 'nodes')} of a kind; there are {have}"
             return Infeasible(why=why, hint=f"ask for at most {have} of them")

@@ -63,12 +63,12 @@ class GuestListener:
     def receive(self, peer_id: bytes, frame: zmq.Frame) -> None:
         public = proven_key(frame)
         if self._ring.holder(public) is not None:
-            self._links.heard(frame)
+            self._links.record_proof(frame)
             self._enrolled.receive(peer_id, frame)
         elif (introduction := _introduction(frame)) is not None:
             self._begin(peer_id, frame, public, introduction)
         elif self._introductions.holder(public) is not None:
-            self._links.heard(frame)
+            self._links.record_proof(frame)
             self._take(peer_id, frame, public)
         else:
             self._turn_back(peer_id, frame, public)
@@ -94,7 +94,7 @@ class GuestListener:
     # ── introductions ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, peer_id: bytes, frame: zmq.Frame, public: str, introduction: wire.Introduction) -> None:
-        self._links.unheeded(frame)
+        self._links.count_unproven(frame)
         if public in self._under_way:
             self._answer(peer_id, introduction.request_id, Refusal("busy", "this key is being introduced already"))
             return
@@ -131,7 +131,7 @@ class GuestListener:
             self._counters.malformed += 1
             self._links.hang_up(frame)
             return
-        self._links.unheeded(frame)
+        self._links.count_unproven(frame)
         refusal = Refusal(
             "introduce_first",
             "the controller does not know the key of this link, or not any more",

@@ -18,7 +18,7 @@ import zmq
 from gq.config.config import Config
 from gq.connection.curve import read_keys, server_key_path
 from gq.connection.input_queue import MAX_WAITING
-from gq.connection.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_door, local_bounds
+from gq.connection.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_listener, local_bounds
 from gq.connection.locate import Location
 from gq.connection.memory_guard import OF_USER, MemoryGuard
 from gq.errors import Refusal
@@ -86,7 +86,7 @@ class Listeners:
         self._guest_listener: GuestListener | None = None
         """Where MUNGE vouches for users."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
-        self._appetites: MemoryGuard | None = None
+        self._memory_guard: MemoryGuard | None = None
 
     def open(self) -> None:
         """Nodes first: clients find a controller that can hear its nodes."""
@@ -98,7 +98,7 @@ class Listeners:
             self._open_remote_clients(settings.listen_clients)
         self._open_clients()
         if self._users.is_shared:
-            self._appetites = MemoryGuard(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
+            self._memory_guard = MemoryGuard(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
 
     def poll_soon(self) -> None:
         """There is room in the inbox again."""
@@ -106,8 +106,8 @@ class Listeners:
             listener.poll_soon()
 
     def close(self) -> None:
-        if self._appetites is not None:
-            self._appetites.close()
+        if self._memory_guard is not None:
+            self._memory_guard.close()
         if self._guest_listener is not None:
             self._guest_listener.close()
         for links in self._links.values():
@@ -170,14 +170,14 @@ class Listeners:
     def _why_no_guest(self, domain: bytes) -> str:
         if domain != CLIENT_DOMAIN or not self._config.controller.munge:
             return NOT_KNOWN
-        strangers = sum(links.silent_count for links in self._links.values() if links.has_strangers)
+        strangers = sum(links.silent_count for links in self._links.values() if links.has_proof_limit)
         return "" if strangers <= self._max_guests() else NO_ROOM
 
     def _max_guests(self) -> int:
-        return min(MAX_GUESTS, links_per_door(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG) // 2)
+        return min(MAX_GUESTS, links_per_listener(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG) // 2)
 
     def _bounds(self, domain: bytes) -> Bounds:
-        most = links_per_door(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG)
+        most = links_per_listener(raise_descriptor_limit(), TCP_LISTENERS, BACKLOG)
         of_host = max(1, most // SHARE_OF_HOST)
         if domain != CLIENT_DOMAIN or not self._config.controller.munge:
             return Bounds(most, of_host)
@@ -225,7 +225,7 @@ class Listeners:
 
         def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
             if links is not None:
-                links.heard(frame)
+                links.record_proof(frame)
             receive(peer_id, frame)
 
         max_waiting = MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING
@@ -241,7 +241,7 @@ class Listeners:
     def _on_refused_key(self, address: str, why: str) -> None:
         self._counters.handshakes_refused += 1
         for links in self._links.values():
-            links.was_turned_away(address)
+            links.record_rejection(address)
         self._rejections.record("HandshakeRefused", address, why)
 
     def _on_unproven(self, address: str, how: str) -> None:
