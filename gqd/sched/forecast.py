@@ -122,7 +122,7 @@ class Forecast:
 
     def __init__(
         self,
-        scene: ForecastInput,
+        forecast_input: ForecastInput,
         asked: Collection[JobId],
         is_pessimistic: bool = False,
         max_passes: int = MAX_PASSES,
@@ -135,7 +135,7 @@ class Forecast:
         self.last_plan: Plan | None = None
         """A plan with the reasons of the jobs that never start, if no more events were left; else None."""
         self.is_over = False
-        self._scene = scene
+        self._input = forecast_input
         self._asked = set(asked)
         self._is_pessimistic = is_pessimistic
         self._max_passes = max_passes
@@ -145,14 +145,14 @@ class Forecast:
         self._too_late: dict[JobId, str] = {}
         """Jobs that had not started when their reservation ended → its name."""
         self._planner = Planner()
-        snapshot = scene.snapshot
+        snapshot = forecast_input.snapshot
         self._now = self._began_at = snapshot.now
         self._snapshot = snapshot
         self._overlay = Overlay.of(snapshot)
         self._node_indices = {node.name: index for index, node in enumerate(snapshot.nodes)}
         self._queue = [((queue_index, 1, 0), job) for queue_index, job in enumerate(snapshot.pending)]
         """Pending jobs with their sort keys."""
-        self._gates = list(enumerate(scene.gates))
+        self._deferred = list(enumerate(forecast_input.gates))
         self._numbers = count()
         self._ends: list[_Held] = []
         self._endless: list[RunningJob] = []
@@ -165,14 +165,14 @@ class Forecast:
         self._failed: set[JobId] = set()
         """Jobs that missed their deadline, and arrays of which a task did."""
         self._array_room = dict(snapshot.array_room)
-        self._arrays = dict(scene.arrays)
+        self._arrays = dict(forecast_input.arrays)
         self._counts = snapshot.limits.binds or snapshot.limits.has_guarantees
         self._held = {key: dict(amounts) for key, amounts in snapshot.limits.held.items()}
         self._spent = dict(snapshot.limits.spent)
         self._types: dict[str, dict[int, str]] = {}
         for running in snapshot.running:
             self._add_running(running)
-        for job in (*snapshot.pending, *(gate.job for gate in scene.gates)):
+        for job in (*snapshot.pending, *(deferred.job for deferred in forecast_input.gates)):
             for job_id in self._with_array(job):
                 self._unfinished[job_id] = self._unfinished.get(job_id, 0) + max(1, job.tasks.bit_count())
 
@@ -236,11 +236,11 @@ class Forecast:
         self._too_late = {job.job_id: job.reservation for job in late}
         self.is_over = not late
         if late:
-            self._planner.begin(replace(self._scene.snapshot, pending=late, columns=None), skip_reasons=False)
+            self._planner.begin(replace(self._input.snapshot, pending=late, columns=None), skip_reasons=False)
 
     @property
     def _is_answered(self) -> bool:
-        """Whether every job asked about has a start or has missed its deadline."""
+        """Return whether every job asked about has a start or has missed its deadline."""
         return self._asked <= self.starts.keys() | self.missed.keys()
 
     def _advance(self, plan: Plan) -> None:
@@ -271,8 +271,8 @@ class Forecast:
             yield from (held.ends_at for held in self._ends)
         elif self._ends:
             yield self._ends[0].ends_at
-        for _, gate in self._gates:
-            if (at := self._opens_at(gate)) is not None:
+        for _, deferred in self._deferred:
+            if (at := self._opens_at(deferred)) is not None:
                 yield at
         for _, job in self._queue:
             if job.begin_at is not None:
@@ -321,7 +321,7 @@ class Forecast:
         return self._snapshot
 
     def _columns(self, pending: tuple[PendingJob, ...]) -> PendingColumns:
-        bands = self._scene.bands
+        bands = self._input.bands
         return replace(columns_of(pending), band=np.array([bands.get(job.job_id, 0) for job in pending], np.int64))
 
     # ── starts and ends ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -416,7 +416,7 @@ class Forecast:
         heapq.heappush(self._ends, self._held_of(ends_at, running))
 
     def _held_of(self, ends_at: float, running: RunningJob) -> _Held:
-        holder = None if running.is_part else self._scene.askers.get(running.job_id)
+        holder = None if running.is_part else self._input.askers.get(running.job_id)
         asker, amounts = holder or (None, Amounts())
         return _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0)
 
@@ -458,7 +458,7 @@ class Forecast:
 
     def _left_s(self, job: PendingJob, limit_s: float | None) -> float | None:
         """Return how long the job may run if it starts now: up to its limit and its deadline; None: forever."""
-        deadline_at = self._scene.deadlines.get(job.job_id, math.inf)
+        deadline_at = self._input.deadlines.get(job.job_id, math.inf)
         left_s = min(math.inf if limit_s is None else limit_s, deadline_at - self._now)
         return None if left_s == math.inf else left_s
 
@@ -470,7 +470,7 @@ class Forecast:
             return expected_s if limit_s is None else min(expected_s, limit_s)
         if limit_s is not None:
             return limit_s
-        return max(expected_s, self._scene.late_s.get(job_id, PESSIMISTIC_FACTOR * expected_s))
+        return max(expected_s, self._input.late_s.get(job_id, PESSIMISTIC_FACTOR * expected_s))
 
     def _end_of(self, running: RunningJob) -> float | None:
         """Return when the running job is expected to end; None: unknown."""
@@ -489,24 +489,24 @@ class Forecast:
     def _admit_deferred(self) -> None:
         """Insert the deferred jobs that are due into the queue."""
         left = []
-        for number, gate in self._gates:
-            opens_at = self._opens_at(gate)
+        for number, deferred in self._deferred:
+            opens_at = self._opens_at(deferred)
             if opens_at is not None and opens_at <= self._now:
-                item = (gate.ahead, 0, number), replace(gate.job, since=self._now)
+                item = (deferred.ahead, 0, number), replace(deferred.job, since=self._now)
                 insort(self._queue, item, key=lambda item: item[0])
             else:
-                left.append((number, gate))
-        self._gates = left
+                left.append((number, deferred))
+        self._deferred = left
 
-    def _opens_at(self, gate: DeferredJob) -> float | None:
+    def _opens_at(self, deferred: DeferredJob) -> float | None:
         """Return when the job enters the queue; None: not known yet."""
-        if not gate.after:
-            return gate.opens_at
-        instants = [self._satisfied_at(prerequisite) for prerequisite in gate.after]
+        if not deferred.after:
+            return deferred.opens_at
+        instants = [self._satisfied_at(prerequisite) for prerequisite in deferred.after]
         satisfied = [at for at in instants if at is not None]
-        if not satisfied or (len(satisfied) < len(instants) and not gate.is_any):
+        if not satisfied or (len(satisfied) < len(instants) and not deferred.is_any):
             return None
-        return max(gate.opens_at, min(satisfied) if gate.is_any else max(satisfied))
+        return max(deferred.opens_at, min(satisfied) if deferred.is_any else max(satisfied))
 
     def _satisfied_at(self, after: Prerequisite) -> float | None:
         """Return when the dependency is satisfied; None: not yet, or never."""
@@ -522,14 +522,14 @@ class Forecast:
 
     def _with_deadlines(self) -> Iterator[PendingJob]:
         """Yield the waiting and deferred jobs that have deadlines."""
-        deadlines = self._scene.deadlines
+        deadlines = self._input.deadlines
         if deadlines:
             yield from (job for _, job in self._queue if job.job_id in deadlines)
-            yield from (gate.job for _, gate in self._gates if gate.job.job_id in deadlines)
+            yield from (deferred.job for _, deferred in self._deferred if deferred.job.job_id in deadlines)
 
     def _last_start_at(self, job: PendingJob) -> float:
         """Return the latest start with which the job can end by its deadline."""
-        return self._scene.deadlines.get(job.job_id, math.inf) - (job.time_limit_s or 0)
+        return self._input.deadlines.get(job.job_id, math.inf) - (job.time_limit_s or 0)
 
     def _drop_late(self) -> None:
         """Remove the jobs, and the waiting tasks of arrays, that can no longer end by their deadlines."""
@@ -537,7 +537,7 @@ class Forecast:
         if not late:
             return
         self._queue = [(key, job) for key, job in self._queue if job.job_id not in late]
-        self._gates = [(number, gate) for number, gate in self._gates if gate.job.job_id not in late]
+        self._deferred = [(number, deferred) for number, deferred in self._deferred if deferred.job.job_id not in late]
         for job in late.values():
             self.missed[job.job_id] = self._last_start_at(job)
             for job_id in self._with_array(job):

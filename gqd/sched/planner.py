@@ -184,7 +184,7 @@ class Planner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a plan is being made."""
+        """Return whether a plan is being made."""
         return self._session is not None
 
     def begin(

@@ -80,7 +80,7 @@ class _Placement(NamedTuple):
     grants: tuple[Grant, ...] | None = None
     """None: the job does not fit, or not within its limits."""
     usage: Wanted = Wanted({}, 0.0)
-    """What the grants count against limits."""
+    """The usage that the grants add against limits."""
     reason: Wait | None = None
     """Why the job is not placed, if it lacks more than nodes that other jobs hold."""
 

@@ -470,6 +470,7 @@ class Overlay:
         return len(self._undo)
 
     def rollback(self, checkpoint: int) -> None:
+        """Undo all changes since the checkpoint, except `give_back_cells`."""
         while len(self._undo) > checkpoint:
             before = self._undo.pop()
             self._set(before.node_index, before.cpus, before.gpus, before.memory_mib)
@@ -478,6 +479,7 @@ class Overlay:
                 self.since[before.node_index] = before.since
 
     def take(self, node_index: int, grant: Grant) -> None:
+        """Take a grant's resources on a node."""
         resources = tuple((amount.name, amount.count) for amount in grant.resources)
         licenses = tuple((amount.name, amount.count) for amount in grant.licenses)
         self.take_masks(node_index, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
@@ -487,6 +489,7 @@ class Overlay:
             self.since[node_index] = self._stamp
 
     def give_back(self, node_index: int, grant: Grant) -> None:
+        """Free a grant's resources on a node, except drained GPUs."""
         resources = tuple((amount.name, -amount.count) for amount in grant.resources)
         licenses = tuple((amount.name, -amount.count) for amount in grant.licenses)
         self.give_masks(node_index, mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib, resources, licenses)
