@@ -1,4 +1,4 @@
-"""Small values for tests: nodes, jobs, requests.  Every builder has defaults that make one line enough."""
+"""Build small values for tests: nodes, jobs, requests.  Every builder has defaults that make one line enough."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BOB = Peer(uid=2002, gid=2002, user="bob")
 OLGA = Peer(uid=2003, gid=2003, user="olga")
 """An operator of `SHARED`."""
 ADAM = Peer(uid=2004, gid=2004, user="adam", groups=("adam", "wheel"))
-"""An administrator of it."""
+"""An administrator of `SHARED`."""
 
 CARL = Peer(uid=2005, gid=2005, user="carl")
 """A user who coordinates an account in some tests."""
 
 PROMPT = Timers(prepare_s=20.0, grace_s=10)
-"""What is to be reserved is clear a minute before (`Policy.clear_s`)."""
+"""Timers with which resources are clear a minute before their reservation begins (`Policy.clear_s`)."""
 SHARED = Policy(
     owner_uid=0,
     is_shared=True,
@@ -43,7 +43,7 @@ SHARED = Policy(
     endpoint="tcp://ctl:7321",
     server_key="S" * 40,
 )
-"""A cluster of many users."""
+"""The policy of a cluster with many users."""
 
 
 def gpus(count: int, gpu_type: str = "fake") -> tuple[Gpu, ...]:
@@ -85,7 +85,7 @@ def report(node: str, body: Any, *, incarnation: str = "1", seq: int = 1) -> Nod
 
 
 def spec(name: str = "job", **fields: Any) -> JobSpec:
-    """A job spec; what is not a field of it is one of its resources."""
+    """A job spec; keyword arguments that are not its fields are fields of its resource request."""
     own = {key: fields.pop(key) for key in list(fields) if key in JobSpec.__struct_fields__}
     return JobSpec(name=name, resources=ResourceRequest(**fields), **own)
 
@@ -100,7 +100,7 @@ def via(node: str, peer: Peer) -> Peer:
 
 
 def public_key(number: int) -> str:
-    """A key like a real one (Z85), another for each number; its first characters tell them apart."""
+    """A distinct key for each number, in the format of real ones (Z85), which differ in their first characters."""
     digits = f"{number:06d}"[::-1]
     return digits + "a" * (PUBLIC_KEY_CHARACTERS - len(digits))
 

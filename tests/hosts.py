@@ -1,6 +1,6 @@
-"""The core hosted without daemons: a controller, a store in memory, and nodes that obey at once when asked to.
+"""Host the deciding core without daemons: a controller, a store in memory, and nodes that carry out orders at once.
 
-Every turn is checked: the cluster's invariants, `fold(apply, events) == cluster`, and `store.load() == cluster`.
+After every turn the host checks the invariants, `fold(apply, events) == cluster` and `store.load() == cluster`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLICY = Policy(owner_uid=OWNER.uid)
 
 
 class CoreHost:
-    """A controller with its store; time is what the caller says, and only goes on."""
+    """A controller with its store; the caller sets the time, which never runs backwards."""
 
     def __init__(
         self, policy: Policy = POLICY, nodes: dict[str, Inventory] | None = None, checked: bool = True
@@ -68,7 +68,7 @@ class CoreHost:
         return self._close(self.controller.handle(happened, self.now))
 
     def schedule(self, now: float | None = None) -> Turn:
-        """A whole planning pass, and its adoption."""
+        """Run a whole scheduling pass and adopt its plan."""
         self._set_time(now)
         return self.adopt(plan_whole(self.controller.snapshot(self.now)))
 
@@ -78,9 +78,9 @@ class CoreHost:
     def ask(
         self, body: RequestBody, now: float | None = None, peer: Peer = OWNER, named_user: NamedUser | None = None
     ) -> ReplyBody | None:
-        """The answer to a request of its own id; `Refusal` where it is one; None where it is held back."""
+        """Send a request with a fresh id; return the reply, None for one that is held back, or raise `Refusal`."""
         self._requests += 1
-        past = self.store.past([one for one in named_jobs(body) if one not in self.cluster.jobs])
+        past = self.store.past([job_id for job_id in named_jobs(body) if job_id not in self.cluster.jobs])
         turn = self.handle(client_request(body, self._requests, peer, named_user, past), now)
         answers = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
         if answers and isinstance(answers[-1], client.Refused):
@@ -93,12 +93,12 @@ class CoreHost:
         return answer.job_id
 
     def report(self, node: str, body: Any, now: float | None = None) -> Turn:
-        """By the life of the node that was last heard of."""
-        known = self.cluster.nodes.get(node)
-        return self.handle(report(node, body, incarnation="1" if known is None else known.incarnation), now)
+        """Report from the node's present incarnation."""
+        record = self.cluster.nodes.get(node)
+        return self.handle(report(node, body, incarnation="1" if record is None else record.incarnation), now)
 
     def beat(self, now: float | None = None) -> None:
-        """Every node that has a link is heard."""
+        """Send a heartbeat from every node that has a link."""
         for name, route in list(self.controller.volatile.links.items()):
             if name not in self.cluster.nodes:
                 continue  # a login node
@@ -106,7 +106,7 @@ class CoreHost:
             self.handle(NodeHeartbeat(route=route, heartbeat=alive), now)
 
     def obey(self, rounds: int = 20) -> None:
-        """Nodes carry out what they are ordered, at once and well, until nothing is left to do."""
+        """Let the nodes carry out their orders successfully, until no orders are left."""
         for _ in range(rounds):
             orders, self.orders = self.orders, []
             if not orders:
@@ -118,14 +118,14 @@ class CoreHost:
                     self.report(sent.node, body)
 
     def start(self, body: client.Submit, now: float | None = None, peer: Peer = OWNER) -> int:
-        """Submit, plan, and let the nodes start it."""
+        """Submit a job, plan, and let the nodes start it."""
         job_id = self.submit(body, now, peer)
         self.schedule()
         self.obey()
         return job_id
 
     def finish(self, job_id: int, code: int = 0, now: float | None = None) -> None:
-        """The batch script ends by itself; the nodes clean up."""
+        """End the job's batch script, and let the nodes clean up."""
         attempt = self.attempt(job_id)
         outcome = Outcome.FAILED if code else Outcome.COMPLETED
         self._set_time(now)
@@ -140,7 +140,7 @@ class CoreHost:
         self.obey()
 
     def restart(self, now: float | None = None) -> None:
-        """The controller dies and comes back from its store; links are gone until nodes say hello."""
+        """Restart the controller from its store; nodes have no links until they say hello."""
         self._set_time(now)
         self.controller = Controller(self.store.load(), self.policy)
         self.controller.volatile.zones = load_zones(zones_of(self.cluster))
@@ -160,7 +160,7 @@ class CoreHost:
         return self.cluster.attempts[self.job(job_id).attempt_id]
 
     def estimate(self, now: float | None = None) -> Turn:
-        """Rehearse until every question is answered."""
+        """Forecast until every waiting question is answered."""
         self._set_time(now)
         turn = Turn()
         self.controller.volatile.has_stale_estimates = True
@@ -169,20 +169,20 @@ class CoreHost:
         return turn
 
     def starts(self, now: float | None = None, **filter: Any) -> dict[int, StartEstimate]:
-        """What waiting jobs are told of their start."""
+        """Return the estimated starts of pending jobs."""
         self._set_time(now)
         answer = self.ask(client.EstimateStarts(filter=client.JobFilter(**filter)))
         if answer is None:
             turn = self.estimate()
             [answer] = [effect.body for effect in turn.effects if isinstance(effect, Reply)]
         assert isinstance(answer, client.StartEstimates)
-        return {one.job_id: one for one in answer.estimates}
+        return {estimate.job_id: estimate for estimate in answer.estimates}
 
     def study(self, body: RequestBody, peer: Peer = OWNER) -> ReplyBody:
-        """The answer to a question that may have to be rehearsed first."""
+        """Return the reply to a question that may need a forecast first."""
         answer = self.ask(body, peer=peer)
         while answer is None:
-            replies = [one.body for one in self.estimate().effects if isinstance(one, Reply)]
+            replies = [effect.body for effect in self.estimate().effects if isinstance(effect, Reply)]
             answer = replies[-1] if replies else None
         return answer
 
@@ -204,22 +204,22 @@ class CoreHost:
             self.now = now
 
     def _close(self, turn: Turn) -> Turn:
-        self.log.extend(one for one in turn.events if not isinstance(one, Audited))
-        self.trail.extend(one for one in turn.events if isinstance(one, Audited))
+        self.log.extend(event for event in turn.events if not isinstance(event, Audited))
+        self.trail.extend(event for event in turn.events if isinstance(event, Audited))
         self.orders.extend(effect for effect in turn.effects if isinstance(effect, SendOrder))
         self.replies.extend(effect for effect in turn.effects if isinstance(effect, Reply))
         asyncio.run(self.store.commit(materialise(self.cluster, turn.events)))
         if self.is_checked:
             invariants.check(self.cluster)
-            for fact in turn.events:
-                apply(self.folded, fact)
+            for event in turn.events:
+                apply(self.folded, event)
             assert self.folded == self.cluster, "fold(apply, events) differs from the cluster"
             assert self.store.load() == self.cluster, "store.load() differs from the cluster"
         return turn
 
 
 def obedient_reports(order: wire.Order, now: float) -> list[Any]:
-    """What a node that does everything at once and well reports on an order."""
+    """Reports of a node that carries out the order at once and successfully."""
     match order:
         case wire.Prepare():
             attempt_id = order.launch.attempt_id

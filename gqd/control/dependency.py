@@ -22,7 +22,7 @@ from gq.model.tasks import format_tasks, pack_tasks, task_bit, unpack_tasks
 from gqd.control import array
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.state.index.dependants import Name, is_counted, name_of, of_one_task, place_of
+from gqd.state.index.dependants import Name, group_position, is_counted, name_of, of_one_task
 from gqd.state.input import PastJob
 from gqd.state.policy import Policy
 from gqd.state.records import ArrayTasks, Job
@@ -347,7 +347,7 @@ def _renewed(draft: TurnBuilder, job: Job, past: Mapping[int, PastJob]) -> event
         dependency = as_asked(dependency)
         if job.array_task_id is not None:
             dependency = of_one_task(dependency, job.array_task_id)
-        is_alone = _is_alone(draft.cluster, dependency, name_of(job), place_of(job))
+        is_alone = _is_alone(draft.cluster, dependency, name_of(job), group_position(job))
         result = standing(dependency, own, Parents(draft.cluster, is_alone, past), draft.now)
     return event.DependencyChanged(
         at=draft.now,
@@ -423,7 +423,7 @@ def _waits_for(
 def _queued_before(cluster: Cluster, job: Job, name: str, renamed: tuple[Job, str] | None) -> Iterator[_Node]:
     for other in cluster.jobs.values():
         now_named = renamed[1] if renamed is not None and other is renamed[0] else other.spec.name
-        if other.job_id < place_of(job) and is_counted(other) and (other.user, now_named) == (job.user, name):
+        if other.job_id < group_position(job) and is_counted(other) and (other.user, now_named) == (job.user, name):
             yield _Node(other.job_id)
 
 
@@ -502,7 +502,7 @@ def _standing_of(draft: TurnBuilder, job: Job, own: int) -> Standing:
     assert job.dependency is not None
     if job.array is not None and not own:
         return Standing(None)  # all of its tasks have left: each waits for its own
-    is_alone = _is_alone(draft.cluster, job.dependency, name_of(job), place_of(job))
+    is_alone = _is_alone(draft.cluster, job.dependency, name_of(job), group_position(job))
     return standing(job.dependency, own, Parents(draft.cluster, is_alone), draft.now)
 
 

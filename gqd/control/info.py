@@ -108,7 +108,7 @@ def queue_order(cluster: Cluster, ranking: Ranking) -> Iterator[Job]:
 def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[JobInfo]) -> None:
     """Of jobs that wait: their priority, and what they would be billed."""
     for one in shown:
-        place = cluster.queue.place_of(JobId(one.job_id))
+        place = cluster.queue.row_of(JobId(one.job_id))
         if place is not None and one.state == job_view.PENDING_WORD:
             one.priority = int(ranking.priority[place])
             one.billing = _would_be_billed(cluster, policy, cluster.jobs[JobId(one.job_id)]) / MILLION

@@ -36,7 +36,7 @@ from gqd.sched.preemption.partial_release import given
 from gqd.sched.reservation.windows import as_told_before
 from gqd.sched.snapshot.model import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import columns_of
-from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, places_of
+from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, tally_keys
 from gqd.state.plan import Gift, NotInReservation, Plan, Preemption, Start
 
 EXACT_PASSES = 100
@@ -549,7 +549,7 @@ class Forecast:
     def _count(self, asker: Asker, amounts: Amounts, times: int) -> None:
         """Add `times` the amounts to what the user, accounts and QOS hold."""
         path = account_path(self._snapshot.limits.accounts, asker.account)
-        for key in places_of(asker.user, path, asker.qos):
+        for key in tally_keys(asker.user, path, asker.qos):
             add(self._held.setdefault(key, {}), amounts, times)
 
     def _types_of(self, start: Start) -> dict[str, dict[int, str]]:
@@ -573,7 +573,7 @@ class Forecast:
         if not gpu_hours or not self._spent:
             return
         path = account_path(limits.accounts, asker.account)
-        for holder, name, user in places_of(asker.user, path, asker.qos):
+        for holder, name, user in tally_keys(asker.user, path, asker.qos):
             for limit in limits.limits.get((holder, name), ()):
                 if limit.resource in BUDGETS and limit.per_user == bool(user):
                     key = (limit, user)

@@ -21,14 +21,14 @@ NOTICE_S = 10.0
 
 def has_joined(attempt: Attempt, node: str) -> bool:
     """Whether the node joined the running attempt, which survives its loss; true also after the attempt has left it."""
-    one = attempt.elastic
-    return one is not None and one.is_of_nodes and (bool(one.join_of(node)) or is_left(attempt, node))
+    elastic = attempt.elastic
+    return elastic is not None and elastic.is_of_nodes and (bool(elastic.join_of(node)) or is_left(attempt, node))
 
 
 def is_left(attempt: Attempt, node: str) -> bool:
     """Whether the attempt has left the node, which has not reported yet that it is empty."""
-    one = attempt.elastic
-    return one is not None and any(each.grant.node == node for each in one.left)
+    elastic = attempt.elastic
+    return elastic is not None and any(share.grant.node == node for share in elastic.left)
 
 
 def is_going(attempt: Attempt, node: str) -> bool:
@@ -38,40 +38,42 @@ def is_going(attempt: Attempt, node: str) -> bool:
 
 def staying_on(attempt: Attempt) -> tuple[Grant, ...]:
     """Grants of the attempt, without what it is to give up."""
-    return tuple([staying(attempt, one) for one in attempt.grants if not is_going(attempt, one.node)])
+    return tuple([staying(attempt, grant) for grant in attempt.grants if not is_going(attempt, grant.node)])
 
 
 def staying(attempt: Attempt, grant: Grant) -> Grant:
     """The grant without the GPUs and CPUs that the attempt is to give up; nothing new is started on those."""
-    one = attempt.elastic
-    if one is None or one.keeps is None:
+    elastic = attempt.elastic
+    if elastic is None or elastic.keeps is None:
         return grant
-    return msgspec.structs.replace(grant, gpus=one.keeps, cpus=grant.cpus if one.keeps_cpus is None else one.keeps_cpus)
+    return msgspec.structs.replace(
+        grant, gpus=elastic.keeps, cpus=grant.cpus if elastic.keeps_cpus is None else elastic.keeps_cpus
+    )
 
 
 def going_of(attempt: Attempt) -> list[Left]:
     """Resources that the attempt is to give up, or has given up and that its node still holds."""
-    one = attempt.elastic
-    if one is None:
+    elastic = attempt.elastic
+    if elastic is None:
         return []
-    if one.is_of_nodes:
-        ends_at = one.ends_at or 0.0
-        here = [grant for grant in attempt.grants if grant.node in one.going and grant.node in attempt.parts]
-        return [Left(grant, ends_at) for grant in here] + list(one.left)
-    if one.keeps is None or one.ends_at is None:
+    if elastic.is_of_nodes:
+        ends_at = elastic.ends_at or 0.0
+        whole = [grant for grant in attempt.grants if grant.node in elastic.going and grant.node in attempt.parts]
+        return [Left(grant, ends_at) for grant in whole] + list(elastic.left)
+    if elastic.keeps is None or elastic.ends_at is None:
         return []
     held = attempt.grants[0]
     stays = staying(attempt, held)
     going = msgspec.structs.replace(
         held,
         tasks=0,
-        gpus=tuple(one for one in held.gpus if one not in stays.gpus),
-        cpus=tuple(one for one in held.cpus if one not in stays.cpus),
+        gpus=tuple(gpu for gpu in held.gpus if gpu not in stays.gpus),
+        cpus=tuple(cpu for cpu in held.cpus if cpu not in stays.cpus),
         memory_mib=0,
         resources=(),
         licenses=(),
     )
-    return [Left(going, one.ends_at)]
+    return [Left(going, elastic.ends_at)]
 
 
 def shrink_notice_s(signal: SignalSpec | None) -> float:
@@ -95,11 +97,11 @@ def givers_to(cluster: Cluster, claim: Claim) -> list[Giver]:
     by_node = {grant.node: grant for grant in claim.grants}
     found = []
     for attempt_id, attempt in cluster.elastic.items():
-        for going, ends_at in ((one.grant, one.ends_at) for one in going_of(attempt)):
-            wanted = by_node.get(going.node)
-            if wanted is None:
+        for going, ends_at in ((share.grant, share.ends_at) for share in going_of(attempt)):
+            claimed = by_node.get(going.node)
+            if claimed is None:
                 continue
-            gpus, cpus = set(going.gpus).intersection(wanted.gpus), set(going.cpus).intersection(wanted.cpus)
+            gpus, cpus = set(going.gpus).intersection(claimed.gpus), set(going.cpus).intersection(claimed.cpus)
             if gpus or cpus:
                 node = going.node if attempt.elastic is not None and attempt.elastic.is_of_nodes else ""
                 found.append(Giver(attempt_id, len(gpus), len(cpus), ends_at, node))

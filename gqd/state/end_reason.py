@@ -13,7 +13,7 @@ REQUEUED = "requeued"
 """`Attempt.why` of an attempt that its owner or an operator requeued."""
 
 
-def gave_way(preempted: Preempted) -> str:
+def preemption_sentence(preempted: Preempted) -> str:
     """Sentence about the latest preemption of a job that waits or runs again; instants are written as ``@{…}``."""
     whose = f"job {preempted.by}" + (f" of {preempted.user}" if preempted.user else "")
     whose += f" in reservation {preempted.reservation}" if preempted.reservation else ""
@@ -42,7 +42,7 @@ def why_again(job: Job, attempt: Attempt) -> str:
     """Sentence about why the job was queued again after this attempt; empty: a user merely asked for it."""
     match attempt.outcome:
         case Outcome.PREEMPTED if job.preempted is not None:
-            return gave_way(job.preempted)
+            return preemption_sentence(job.preempted)
         case Outcome.CANCELLED:
             return "" if attempt.why == REQUEUED else attempt.why
         case _:

@@ -209,7 +209,7 @@ def _check_associations(cluster: Cluster) -> None:
 def _check_tallies(cluster: Cluster) -> None:
     tallies = cluster.tallies
     expected = recount(cluster, tallies.held_by)
-    assert tallies.by_place == expected.by_place, f"18: tallies are {tallies.by_place}, not {expected.by_place}"
+    assert tallies.by_key == expected.by_key, f"18: tallies are {tallies.by_key}, not {expected.by_key}"
     assert tallies.users == expected.users, "18: the index of users with jobs differs from the tallies"
     assert tallies.held_by.keys() == expected.held_by.keys(), "18: held resources are counted for the wrong jobs"
     for job_id, held in tallies.held_by.items():

@@ -26,7 +26,7 @@ from gqd.state.records import ArrayTasks, Attempt, Job, Step
 
 PENDING_WORD = state_word(JobState.PENDING, None)
 SUSPENDED_WORD = "SUSPENDED"
-MOST_PARTS = 256
+MAX_TASK_RANGES = 256
 """Maximum number of ranges in a list of array tasks; further ones are abbreviated to ``...``."""
 
 HOLD_REASONS = {
@@ -70,7 +70,7 @@ def job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step] = (), line
     """Describe a job; `attempt` is its latest attempt, `line` the part of an array's record to show."""
     shown = _job_info(job, attempt, steps)
     if job.array is not None:
-        _tell_record(shown, job, job.array, line)
+        _show_record(shown, job, job.array, line)
     return shown
 
 
@@ -114,20 +114,20 @@ def brief_job_info(job: Job, attempt: Attempt | None, line: RecordLine | None = 
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
         expected_s=job.expected_s,
-        open_asks=sum(one.is_open for one in job.asks),
+        open_asks=sum(ask.is_open for ask in job.asks),
         suspended_at=None if attempt is None else attempt.suspended_at,
         suspended_s=0.0 if attempt is None else attempt.suspended_s,
     )
     if job.array is not None:
-        _tell_record(shown, job, job.array, line)
+        _show_record(shown, job, job.array, line)
         shown.why = ""
     return shown
 
 
-def _tell_record(shown: JobInfo, job: Job, array: ArrayTasks, line: RecordLine | None) -> None:
+def _show_record(shown: JobInfo, job: Job, array: ArrayTasks, line: RecordLine | None) -> None:
     tasks = (array.waiting or array.cancelled) if line is None else line.tasks
     shown.array_job_id = job.job_id
-    shown.array_tasks, shown.array_task_count = format_tasks(tasks, MOST_PARTS), tasks.bit_count()
+    shown.array_tasks, shown.array_task_count = format_tasks(tasks, MAX_TASK_RANGES), tasks.bit_count()
     shown.array_throttle, shown.array_auto = array.throttle, job.spec.array_auto
     if line is None:
         return
@@ -207,7 +207,7 @@ def _job_info(job: Job, attempt: Attempt | None, steps: Sequence[Step]) -> JobIn
         hook=job.hook,
         cron=spec.cron,
         reservation=_reservation(job, attempt),
-        open_asks=sum(one.is_open for one in job.asks),
+        open_asks=sum(ask.is_open for ask in job.asks),
         suspended_at=None if attempt is None else attempt.suspended_at,
         suspended_s=0.0 if attempt is None else attempt.suspended_s,
     )

@@ -14,8 +14,8 @@ from gq.model.ids import JobId
 
 WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
 NO_JOB = JobId(0)
-MOST_SENDING = 32
-MOST_SENDING_OF_USER = 4
+MAX_SENDING = 32
+MAX_SENDING_OF_USER = 4
 """Maximum number of concurrent deliveries for one user, so that a target that does not answer delays no other user."""
 
 
@@ -102,16 +102,16 @@ class Delivery:
 
     def next_at(self) -> float | None:
         """Next instant at which a notice is due; None: none is, or too many are under delivery."""
-        return self.due[0][0] if self.due and len(self.sending) < MOST_SENDING else None
+        return self.due[0][0] if self.due and len(self.sending) < MAX_SENDING else None
 
     def take(self, notices: dict[int, Notice], now: float) -> list[Notice]:
         """Take the notices that are to be sent now."""
         taken: list[Notice] = []
-        while self.due and self.due[0][0] <= now and len(self.sending) < MOST_SENDING:
+        while self.due and self.due[0][0] <= now and len(self.sending) < MAX_SENDING:
             notice = notices.get(heappop(self.due)[1])
             if notice is None or notice.notice_id in self.sending or notice.next_at > now:
                 continue
-            if sum(user == notice.user for user in self.sending.values()) >= MOST_SENDING_OF_USER:
+            if sum(user == notice.user for user in self.sending.values()) >= MAX_SENDING_OF_USER:
                 self.parked.setdefault(notice.user, deque()).append(notice.notice_id)
                 continue
             self.sending[notice.notice_id] = notice.user

@@ -24,8 +24,8 @@ def overlap(grant: Grant, other: Grant) -> Grant:
     """The CPUs and GPUs that both grants contain."""
     return Grant(
         node=grant.node,
-        cpus=tuple(one for one in grant.cpus if one in other.cpus),
-        gpus=tuple(one for one in grant.gpus if one in other.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu in other.cpus),
+        gpus=tuple(gpu for gpu in grant.gpus if gpu in other.gpus),
         memory_mib=0,
     )
 
@@ -34,8 +34,8 @@ def without(grant: Grant, lent: Grant) -> Grant:
     """The grant without the lent CPUs and GPUs."""
     return msgspec.structs.replace(
         grant,
-        cpus=tuple(one for one in grant.cpus if one not in lent.cpus),
-        gpus=tuple(one for one in grant.gpus if one not in lent.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu not in lent.cpus),
+        gpus=tuple(gpu for gpu in grant.gpus if gpu not in lent.gpus),
     )
 
 
@@ -75,30 +75,30 @@ def fits_beside(request: ResourceRequest) -> bool:
 
 def lends(cluster: Cluster, attempt: Attempt) -> bool:
     """Whether the attempt is parked and its resources are lent."""
-    known = cluster.parked.get(attempt.attempt_id)
-    return known is not None and known.lent is not None
+    parked = cluster.parked.get(attempt.attempt_id)
+    return parked is not None and parked.lent is not None
 
 
 def lent_masks(cluster: Cluster) -> dict[str, tuple[int, int]]:
     """Node → (bit mask of lent CPUs, bit mask of lent GPUs)."""
     masks: dict[str, tuple[int, int]] = {}
-    for one in cluster.parked.values():
-        if one.lent is not None:
-            cpus, gpus = masks.get(one.lent.node, (0, 0))
-            masks[one.lent.node] = cpus | _mask(one.lent.cpus), gpus | _mask(one.lent.gpus)
+    for parked in cluster.parked.values():
+        if parked.lent is not None:
+            cpus, gpus = masks.get(parked.lent.node, (0, 0))
+            masks[parked.lent.node] = cpus | _mask(parked.lent.cpus), gpus | _mask(parked.lent.gpus)
     return masks
 
 
 def _mask(ids: Iterable[int]) -> int:
-    return sum(1 << one for one in ids)
+    return sum(1 << index for index in ids)
 
 
 def lent_to(cluster: Cluster, attempt: Attempt) -> list[Grant]:
     """Grants that parked attempts lend to this attempt."""
     if not cluster.parked:
         return []
-    known = (one.lent for one in cluster.parked.values() if one.to == attempt.attempt_id.job_id)
-    return [lent for lent in known if lent is not None and lent.node in attempt.parts]
+    loans = (parked.lent for parked in cluster.parked.values() if parked.to == attempt.attempt_id.job_id)
+    return [lent for lent in loans if lent is not None and lent.node in attempt.parts]
 
 
 def is_waited_for(cluster: Cluster, attempt_id: AttemptId) -> bool:
@@ -109,15 +109,15 @@ def is_waited_for(cluster: Cluster, attempt_id: AttemptId) -> bool:
 
 def lent_on(cluster: Cluster, node: str) -> list[tuple[AttemptId, Grant]]:
     """(parked attempt, lent grant) for each attempt that lends resources of the node."""
-    known = ((attempt_id, one.lent) for attempt_id, one in cluster.parked.items())
-    return [(attempt_id, lent) for attempt_id, lent in known if lent is not None and lent.node == node]
+    loans = ((attempt_id, parked.lent) for attempt_id, parked in cluster.parked.items())
+    return [(attempt_id, lent) for attempt_id, lent in loans if lent is not None and lent.node == node]
 
 
 def is_back(cluster: Cluster, lent: Grant) -> bool:
     """Whether no part on the node holds any of the lent resources."""
     node = cluster.nodes[lent.node]
     held = node.held.values()
-    return not any(set(one.cpus) & set(lent.cpus) or set(one.gpus) & set(lent.gpus) for one in held)
+    return not any(set(grant.cpus) & set(lent.cpus) or set(grant.gpus) & set(lent.gpus) for grant in held)
 
 
 def lent_is_due(cluster: Cluster, attempt_id: AttemptId, lent: Grant) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from gq.model.ids import JobId
 from gq.model.job import SignalSpec
 
-MOST_NOTICE_S = 600
+MAX_NOTICE_S = 600
 """Maximum number of seconds between the notice and the end of a victim.  Without it, a job that asks for its signal a
 week before its time limit could hardly be preempted."""
 
@@ -54,4 +54,4 @@ class Resumed(msgspec.Struct, frozen=True):
 
 def notice_s(signal: SignalSpec | None) -> float:
     """Seconds between the notice and the end of a victim: as in its ``--signal``, within bounds."""
-    return 0.0 if signal is None else float(min(signal.before_s, MOST_NOTICE_S))
+    return 0.0 if signal is None else float(min(signal.before_s, MAX_NOTICE_S))

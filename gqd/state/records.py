@@ -168,7 +168,8 @@ class Attempt:
     """Occurrence of the reservation in which the attempt runs; None: outside reservations."""
     borrows: tuple[str, ...] = ()
     """Reservations that lend their idle resources; jobs of any reservation may preempt such an attempt."""
-    priority: int = 0  # of the job in the queue when it was given its grants
+    priority: int = 0
+    """Priority of the job in the queue at the allocation."""
     estimate: FirstEstimate | None = None
     """First estimate of the start that the job's owner was shown."""
     checkpoint_at: float | None = None
@@ -235,9 +236,9 @@ class ArrayTasks:
     def __repr__(self) -> str:
         """Show the sets as ranges; Python refuses to print such large integers."""
         sets = (self.waiting, self.cancelled, self.succeeded, self.failed)
-        words = zip(("waiting", "cancelled", "succeeded", "failed"), sets, strict=True)
-        told = [f"{word}={format_tasks(tasks, 8)}" for word, tasks in words if tasks]
-        return f"ArrayTasks({', '.join([*told, f'throttle={self.throttle}', f'active={self.active}'])})"
+        named = zip(("waiting", "cancelled", "succeeded", "failed"), sets, strict=True)
+        shown = [f"{word}={format_tasks(tasks, 8)}" for word, tasks in named if tasks]
+        return f"ArrayTasks({', '.join([*shown, f'throttle={self.throttle}', f'active={self.active}'])})"
 
 
 @dataclass(slots=True)
@@ -398,10 +399,10 @@ class Node:
     def _count(self, grant: Grant, sign: int) -> None:
         self.used_memory_mib += sign * grant.memory_mib
         for used, amounts in ((self.used_resources, grant.resources), (self.used_licenses, grant.licenses)):
-            for one in amounts:
-                used[one.name] = used.get(one.name, 0) + sign * one.count
-                if not used[one.name]:
-                    del used[one.name]
+            for amount in amounts:
+                used[amount.name] = used.get(amount.name, 0) + sign * amount.count
+                if not used[amount.name]:
+                    del used[amount.name]
 
     def _has(self, grant: Grant) -> bool:
         """Whether the node's present inventory includes the whole grant; the node may have registered with less."""
@@ -412,8 +413,8 @@ class Node:
 def mask_of(ids: tuple[int, ...]) -> int:
     """Bit set of these indices."""
     mask = 0
-    for one in ids:
-        mask |= 1 << one
+    for index in ids:
+        mask |= 1 << index
     return mask
 
 

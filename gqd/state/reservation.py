@@ -71,7 +71,7 @@ class Reservation:
 
     def active(self) -> Occurrence | None:
         """Return the active occurrence; None: none is active."""
-        return next((one for one in self.occurrences.values() if one.state is OccurrenceState.ACTIVE), None)
+        return next((each for each in self.occurrences.values() if each.state is OccurrenceState.ACTIVE), None)
 
     def may_be_used_by(self, user: str, accounts: Iterable[str]) -> bool:
         """Whether the user may submit jobs to the reservation; `accounts`: the job's account and its ancestors."""
@@ -79,18 +79,18 @@ class Reservation:
         return user == self.owner or user in booking.users or not set(booking.accounts).isdisjoint(accounts)
 
 
-def occurrence_info(one: Occurrence) -> OccurrenceInfo:
+def occurrence_info(occurrence: Occurrence) -> OccurrenceInfo:
     """The occurrence as replies show it."""
     return OccurrenceInfo(
-        number=one.number,
-        begin_at=one.begin_at,
-        end_at=one.end_at,
-        state=one.state,
-        grants=one.grants,
-        missing_gpus=one.missing_gpus,
-        ended_at=one.ended_at,
-        why=one.why,
-        used_at=one.used_at,
-        used_gpu_s=one.used_gpu_s,
-        job_ids=tuple(sorted({attempt_id.job_id for attempt_id in one.inside})),
+        number=occurrence.number,
+        begin_at=occurrence.begin_at,
+        end_at=occurrence.end_at,
+        state=occurrence.state,
+        grants=occurrence.grants,
+        missing_gpus=occurrence.missing_gpus,
+        ended_at=occurrence.ended_at,
+        why=occurrence.why,
+        used_at=occurrence.used_at,
+        used_gpu_s=occurrence.used_gpu_s,
+        job_ids=tuple(sorted({attempt_id.job_id for attempt_id in occurrence.inside})),
     )

@@ -2,7 +2,7 @@
 
 For each user in each account the last run times are kept, over all jobs and by the number of GPUs requested.  The
 policy decides how many of them a prediction uses, and what is predicted without any (`gqd.control.runtime_estimate`).
-At most `MOST_SIGNATURES` signatures are kept; the one that was updated least recently is forgotten first.
+At most `MAX_SIGNATURES` signatures are kept; the one that was updated least recently is forgotten first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from gq.model.scheduling import MAX_HISTORY_JOBS
 
-MOST_SIGNATURES = 10_000
+MAX_SIGNATURES = 10_000
 ANY_GPUS = -1
 
 
@@ -38,23 +38,22 @@ RuntimeHistory: TypeAlias = dict[Signature, RuntimeSamples]
 
 def learn(lengths: RuntimeHistory, signature: Signature, ran_s: float, at: float) -> list[Signature]:
     """Add a run time; return the signatures that were changed or forgotten."""
-    known = lengths.pop(signature, None)
-    before = () if known is None else known.lengths_s
+    samples = lengths.pop(signature, None)
+    before = () if samples is None else samples.lengths_s
     lengths[signature] = RuntimeSamples(at, (*before, round(max(0.0, ran_s), 3))[-MAX_HISTORY_JOBS:])
     touched = [signature]
-    while len(lengths) > MOST_SIGNATURES:
+    while len(lengths) > MAX_SIGNATURES:
         oldest = next(iter(lengths))
         del lengths[oldest]
         touched.append(oldest)
     return touched
 
 
-def predict(lengths: RuntimeHistory, who: tuple[str, str], gpus: int, most: int) -> float | None:
-    """Mean of the last `most` run times of the member's jobs with this number of GPUs, else of all the member's jobs;
-    None: there are no samples."""
-    for one in (gpus, ANY_GPUS):
-        known = lengths.get(Signature(*who, one))
-        if known is not None:
-            last = known.lengths_s[-most:]
+def predict(lengths: RuntimeHistory, member: tuple[str, str], gpus: int, max_jobs: int) -> float | None:
+    """Mean of the member's last `max_jobs` run times with this number of GPUs, else of all jobs; None: no samples."""
+    for requested in (gpus, ANY_GPUS):
+        samples = lengths.get(Signature(*member, requested))
+        if samples is not None:
+            last = samples.lengths_s[-max_jobs:]
             return max(1.0, sum(last) / len(last))
     return None

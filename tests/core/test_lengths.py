@@ -139,7 +139,7 @@ def test_what_was_learned_survives_a_restart() -> None:
 def test_of_each_signature_so_many_lengths_are_kept_and_of_too_many_signatures_the_oldest_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime_history, "MOST_SIGNATURES", 3)
+    monkeypatch.setattr(runtime_history, "MAX_SIGNATURES", 3)
     known: RuntimeHistory = {}
     for number in range(MAX_HISTORY_JOBS + 5):
         assert learn(known, Signature("ann", "a", 1), number, float(number)) == [Signature("ann", "a", 1)]

@@ -18,7 +18,7 @@ from gqd.control.turn import Turn, TurnBuilder
 from gqd.state.effect import Reply, ReplyEvents, ReplyNotices, SendNotice
 from gqd.state.events.event import NoticeDelivered, NoticeDropped, NoticeFailed, NoticeQueued
 from gqd.state.input import NoticeCommand, NoticeReported, Tick
-from gqd.state.notice import MOST_SENDING, MOST_SENDING_OF_USER
+from gqd.state.notice import MAX_SENDING, MAX_SENDING_OF_USER
 from gqd.state.policy import Partition
 from tests.builders import ALICE, BOB, OLGA, OWNER, SHARED, client_request, hello, inventory, submit
 from tests.hosts import POLICY, CoreHost
@@ -321,8 +321,8 @@ def test_the_notices_of_one_user_on_their_way_leave_room_for_those_of_others() -
             job_id = scene.submit(submit(ntasks=1, is_held=True, notify=to("end")), now=1, peer=peer)
             scene.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(job_id,))), peer=peer)
     sending = scene.controller.volatile.delivery.sending
-    assert list(sending.values()) == ["alice"] * MOST_SENDING_OF_USER + ["bob"] * MOST_SENDING_OF_USER
-    assert len(sending) <= MOST_SENDING
+    assert list(sending.values()) == ["alice"] * MAX_SENDING_OF_USER + ["bob"] * MAX_SENDING_OF_USER
+    assert len(sending) <= MAX_SENDING
 
     while scene.cluster.outbox.notices:
         one = next(iter(scene.controller.volatile.delivery.sending))

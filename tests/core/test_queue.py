@@ -15,7 +15,7 @@ from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
-from gqd.state.index.queue import LEAST_ROWS, PendingQueue
+from gqd.state.index.queue import PAGE_ROWS, PendingQueue
 from gqd.state.input import Tick
 from gqd.state.plan import WouldDelay
 from gqd.state.policy import Partition, Policy
@@ -437,7 +437,7 @@ def test_a_line_of_the_queue_is_sent_without_what_is_at_its_default_and_read_wit
             assert getattr(line, name) == getattr(job, name), name
 
 
-@pytest.mark.parametrize("count", [0, 1, LEAST_ROWS, LEAST_ROWS + 1, 5 * LEAST_ROWS])
+@pytest.mark.parametrize("count", [0, 1, PAGE_ROWS, PAGE_ROWS + 1, 5 * PAGE_ROWS])
 def test_a_queue_that_is_loaded_at_once_is_the_one_to_which_the_jobs_came_one_by_one(count: int) -> None:
     host = CoreHost(nodes={"n1": inventory()})
     first = host.job(host.submit(submit("first", gpus=2, nice=3, begin_at=50.0)))

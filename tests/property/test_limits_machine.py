@@ -22,7 +22,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.sched.planner import plan_whole
 from gqd.state.events import event
-from gqd.state.index.job_tally import places_of_job
+from gqd.state.index.job_tally import tally_keys_of_job
 from gqd.state.index.period import periods_at
 from gqd.state.index.tally import asked_amounts
 from gqd.state.index.usage import MILLION
@@ -182,7 +182,7 @@ class LimitsMachine(RuleBasedStateMachine):
     def _nothing_is_over(self, job_id: int, at: LimitAt, of_budgets: bool = True) -> None:
         """The job has just been let in or has just started: all that it counts for is within its limits."""
         cluster = self.host.cluster
-        for holder, name, user in places_of_job(cluster, cluster.jobs[JobId(job_id)]):
+        for holder, name, user in tally_keys_of_job(cluster, cluster.jobs[JobId(job_id)]):
             tally = cluster.tallies.of((holder, name, user))
             for key in cluster.associations.limits.get((holder, name), ()):
                 limit = cluster.limits[key]
@@ -202,7 +202,7 @@ class LimitsMachine(RuleBasedStateMachine):
         cluster = self.host.cluster
         if not cluster.tallies.held_by[JobId(job_id)].get("gpus"):
             return
-        for holder, name, user in places_of_job(cluster, cluster.jobs[JobId(job_id)]):
+        for holder, name, user in tally_keys_of_job(cluster, cluster.jobs[JobId(job_id)]):
             account = cluster.accounts.get(name)
             if holder is Holder.ACCOUNT and not user and account is not None and account.borrow_gpus is not None:
                 held = cluster.tallies.of((holder, name, "")).held["gpus"]

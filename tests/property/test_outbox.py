@@ -13,7 +13,7 @@ from gqd.control.turn import Turn
 from gqd.state.effect import SendNotice
 from gqd.state.events.event import NoticeDropped, NoticeQueued
 from gqd.state.input import NoticeReported, Tick
-from gqd.state.notice import MOST_SENDING, MOST_SENDING_OF_USER
+from gqd.state.notice import MAX_SENDING, MAX_SENDING_OF_USER
 from tests.builders import ALICE, BOB, CARL, SHARED, inventory, submit
 from tests.effort import first
 from tests.hosts import CoreHost
@@ -41,7 +41,7 @@ class OutboxHost(CoreHost):
                 self.out[one.notice_id] = one.user
                 self.ever[one.notice_id] = self.ever.get(one.notice_id, 0) + 1
         users = list(self.out.values())
-        assert len(users) <= MOST_SENDING and all(users.count(one) <= MOST_SENDING_OF_USER for one in set(users))
+        assert len(users) <= MAX_SENDING and all(users.count(one) <= MAX_SENDING_OF_USER for one in set(users))
         return super()._close(turn)
 
     def report(self, notice_id: int, why: str = "", is_final: bool = False) -> None:  # type: ignore[override]

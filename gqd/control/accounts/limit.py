@@ -26,10 +26,10 @@ from gqd.sched.request import Shape, shape_in
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.deadlines import paused_s, time_limit_of
-from gqd.state.index.job_tally import places_of_job
+from gqd.state.index.job_tally import tally_keys_of_job
 from gqd.state.index.period import next_periods_at, periods_at
 from gqd.state.index.queue import member_of
-from gqd.state.index.tally import Amounts, Place, account_path, add, asked_amounts, places_of
+from gqd.state.index.tally import Amounts, TallyKey, account_path, add, asked_amounts, tally_keys
 from gqd.state.index.usage import MILLION, Budget
 from gqd.state.policy import Policy
 from gqd.state.records import BudgetKey, Job, LimitKey, limit_key
@@ -300,14 +300,16 @@ def _amount_of_one(limit: LimitInfo, asked: Asked, gpu_hours: float | None) -> f
             return asked.amounts.get(_counted_as(resource), 0)
 
 
-def _counted_ahead(cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tuple[Job, int]]) -> dict[Place, Amounts]:
+def _counted_ahead(
+    cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tuple[Job, int]]
+) -> dict[TallyKey, Amounts]:
     """What counts besides the tallies, by place; a job that is changed does not count against itself."""
-    more: dict[Place, Amounts] = {}
+    more: dict[TallyKey, Amounts] = {}
     for one in ahead:
-        for place in places_of(one.who.user, account_path(cluster.accounts, one.who.account), one.who.qos):
+        for place in tally_keys(one.who.user, account_path(cluster.accounts, one.who.account), one.who.qos):
             add(more.setdefault(place, {}), one.amounts, one.tasks)
     for job, count in before:
-        for place in places_of_job(cluster, job):
+        for place in tally_keys_of_job(cluster, job):
             add(more.setdefault(place, {}), asked_amounts(job.spec.resources), -count)
     return more
 
@@ -332,10 +334,10 @@ def view(cluster: Cluster, policy: Policy, now: float) -> LimitView:
     )
 
 
-def _held(cluster: Cluster, limits: dict[tuple[Holder, str], list[LimitInfo]]) -> dict[Place, Amounts]:
+def _held(cluster: Cluster, limits: dict[tuple[Holder, str], list[LimitInfo]]) -> dict[TallyKey, Amounts]:
     """Of those whom a limit or a guarantee is about, with each of their users where a limit is per user."""
     tallies = cluster.tallies
-    places: list[Place] = []
+    places: list[TallyKey] = []
     for (holder, name), of_holder in limits.items():
         places.append((holder, name, ""))
         if any(one.per_user for one in of_holder):
@@ -363,7 +365,7 @@ def _spent(
         if held.end_at is not None or not held.billing or limit_s is None:
             continue
         ends_at = (now if held.start_at is None else held.start_at) + limit_s + paused_s(held, now)
-        for holder, name, user in places_of_job(cluster, job):
+        for holder, name, user in tally_keys_of_job(cluster, job):
             for limit in budgets.get((holder, name), ()):
                 if bool(user) == limit.per_user:
                     left_s = max(0.0, min(ends_at, until[limit.resource]) - now)

@@ -7,7 +7,7 @@ from gqd.control.apply import limit
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index import job_tally
-from gqd.state.index.usage import MOST_HALF_LIVES
+from gqd.state.index.usage import MAX_HALF_LIVES
 from gqd.state.records import Member
 
 
@@ -22,15 +22,15 @@ def apply_account_set(cluster: Cluster, fact: event.AccountSet) -> None:
 
 def _move_counts(cluster: Cluster, account: str, at: float) -> None:
     """The account is somewhere else in the tree: what is below it counts for others than before."""
-    cluster.tallies.known_places.clear()
-    if (Holder.ACCOUNT, account, "") in cluster.tallies.by_place:
+    cluster.tallies.cached_keys.clear()
+    if (Holder.ACCOUNT, account, "") in cluster.tallies.by_key:
         job_tally.rebuild(cluster)
         limit.reconcile_rates(cluster, at)
 
 
 def apply_account_removed(cluster: Cluster, fact: event.AccountRemoved) -> None:
     cluster.associations.set_account(cluster.accounts.pop(fact.name), None)
-    cluster.tallies.known_places.clear()
+    cluster.tallies.cached_keys.clear()
     cluster.changes.accounts[fact.name] = None
 
 
@@ -82,6 +82,6 @@ def apply_half_life_set(cluster: Cluster, fact: event.HalfLifeSet) -> None:
         member.usage.advance(max(fact.at, member.usage.at), cluster.half_life_s)
         cluster.changes.members[place] = None
     if cluster.members:
-        cluster.half_lives = (*cluster.half_lives, (fact.at, cluster.half_life_s))[-MOST_HALF_LIVES:]
+        cluster.half_lives = (*cluster.half_lives, (fact.at, cluster.half_life_s))[-MAX_HALF_LIVES:]
     cluster.half_life_s = fact.half_life_s
     cluster.changes.half_life = True

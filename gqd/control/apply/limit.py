@@ -48,7 +48,7 @@ def bill(cluster: Cluster, job: Job, at: float, rate: int) -> None:
     if not rate:
         return
     job_tally.count_billed(cluster, job, rate)
-    for holder, name, user in job_tally.places_of_job(cluster, job):
+    for holder, name, user in job_tally.tally_keys_of_job(cluster, job):
         for key in cluster.associations.limits.get((holder, name), ()) if not user else ():
             if key.resource in BUDGETS:
                 _change_rate(cluster, BudgetKey(key, ""), at, rate)

@@ -25,7 +25,7 @@ from gqd.sched.reasons.unschedulable import counted
 from gqd.sched.snapshot.model import Snapshot
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
-from gqd.state.end_reason import gave_way, how_it_ended
+from gqd.state.end_reason import how_it_ended, preemption_sentence
 from gqd.state.index.bookings import lenders_of
 from gqd.state.job_view import cancelled_outcome
 from gqd.state.phases import Hold
@@ -512,7 +512,7 @@ def _giving_way(cluster: Cluster, job: Job) -> str:
 
 def _with_past(story: Story, job: Job) -> Story:
     """It has given way to another one before."""
-    return story if job.preempted is None else story._replace(why=f"{story.why}; {gave_way(job.preempted)}")
+    return story if job.preempted is None else story._replace(why=f"{story.why}; {preemption_sentence(job.preempted)}")
 
 
 def _places(cluster: Cluster, job: Job) -> str:

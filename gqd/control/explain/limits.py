@@ -17,8 +17,8 @@ from gqd.sched.placement.billing import billing_of
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
-from gqd.state.index.job_tally import granted, places_of_job
-from gqd.state.index.tally import Place, asked_amounts
+from gqd.state.index.job_tally import granted, tally_keys_of_job
+from gqd.state.index.tally import TallyKey, asked_amounts
 from gqd.state.records import Job
 
 MAX_NAMED = 4
@@ -277,7 +277,7 @@ def barred(job: Job, wait: planned.AccessDenied) -> Words:
 def holders(cluster: Cluster, wait: planned.OverLimit | planned.OverQuota) -> tuple[str, tuple[int, ...]]:
     """Who holds what is counted there, the largest first: what follows the sentence, and the ids of the jobs."""
     if isinstance(wait, planned.OverLimit):
-        place: Place = (wait.limit.holder, wait.limit.name, wait.user)
+        place: TallyKey = (wait.limit.holder, wait.limit.name, wait.user)
         resource = wait.limit.resource
     else:
         place, resource = (Holder.ACCOUNT, wait.account, ""), "gpus"
@@ -285,7 +285,7 @@ def holders(cluster: Cluster, wait: planned.OverLimit | planned.OverQuota) -> tu
     held = [
         (amounts[counted_as], job_id)
         for job_id, amounts in cluster.tallies.held_by.items()
-        if counted_as in amounts and place in places_of_job(cluster, cluster.jobs[job_id])
+        if counted_as in amounts and place in tally_keys_of_job(cluster, cluster.jobs[job_id])
     ]
     held.sort(key=lambda one: (-one[0], one[1]))
     named = [_holder(cluster.jobs[job_id], counted_as, number) for number, job_id in held[:MAX_NAMED]]

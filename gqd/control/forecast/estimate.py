@@ -253,13 +253,13 @@ def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float)
         if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, place), now)):
             gates.append(gate)
     positions = _positions(ids, cluster.queue.integers("partition")[ranking.order])
-    places = [cluster.queue.place_of(one.job_id) for one in view.pending]
+    places = [cluster.queue.row_of(one.job_id) for one in view.pending]
     behind = [MANY_AHEAD if place is None else -int(ranking.priority[place]) for place in places]
     return Setting(scene_of(cluster, policy, view, tuple(gates), bands), estimated, positions, behind)
 
 
 def _rank_of(cluster: Cluster, rank_of: Integers, job_id: JobId) -> int:
-    place = cluster.queue.place_of(job_id)
+    place = cluster.queue.row_of(job_id)
     return len(rank_of) if place is None else int(rank_of[place])
 
 

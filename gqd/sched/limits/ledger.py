@@ -16,7 +16,7 @@ import msgspec
 from gq.model.account import BUDGETS, AccountInfo, Holder, LimitInfo, QosInfo
 from gqd.sched.limits.access import is_listed
 from gqd.sched.request import Shape, every_shape, wanted_in_all
-from gqd.state.index.tally import Amounts, Place, account_path, add
+from gqd.state.index.tally import Amounts, TallyKey, account_path, add
 from gqd.state.index.usage import MILLION
 from gqd.state.plan import AccessDenied, OverLimit, OverQuota
 from gqd.state.policy import Partition
@@ -36,7 +36,7 @@ class LimitView:
     qos: Mapping[str, QosInfo] = field(default_factory=dict)
     limits: Mapping[tuple[Holder, str], tuple[LimitInfo, ...]] = field(default_factory=dict)
     """Those that bind at the start."""
-    held: Mapping[Place, Mapping[str, int]] = field(default_factory=dict)
+    held: Mapping[TallyKey, Mapping[str, int]] = field(default_factory=dict)
     """Of the holders of limits and of accounts with guarantees."""
     spent: Mapping[tuple[LimitInfo, str], float] = field(default_factory=dict)
     """GPU-hours of budgets: used, and what runs may still use of it; by limit and user ('': all)."""

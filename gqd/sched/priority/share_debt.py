@@ -60,7 +60,7 @@ def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Memb
 
 def _who_counts(cluster: Cluster) -> tuple[list[str], list[Member]]:
     """Accounts that have jobs, they or those below them, and users that have jobs in an account."""
-    places = [(name, user) for holder, name, user in cluster.tallies.by_place if holder is Holder.ACCOUNT]
+    places = [(name, user) for holder, name, user in cluster.tallies.by_key if holder is Holder.ACCOUNT]
     accounts = [name for name, user in places if not user and name != ROOT]
     return accounts, [(user, name) for name, user in places if user and (user, name) in cluster.members]
 

@@ -16,8 +16,8 @@ def occurrence_of(cluster: Cluster, attempt: Attempt) -> tuple[Reservation, Occu
     """Return the reservation and the occurrence in which the attempt runs; None: none, or a past one."""
     key = attempt.occurrence
     reservation = None if key is None else cluster.reservations.get(key.name)
-    one = None if reservation is None or key is None else reservation.occurrences.get(key.number)
-    return None if reservation is None or one is None else (reservation, one)
+    occurrence = None if reservation is None or key is None else reservation.occurrences.get(key.number)
+    return None if reservation is None or occurrence is None else (reservation, occurrence)
 
 
 def lenders_of(cluster: Cluster, attempt: Attempt) -> tuple[str, ...]:
@@ -25,24 +25,24 @@ def lenders_of(cluster: Cluster, attempt: Attempt) -> tuple[str, ...]:
     return tuple(
         reservation.name
         for reservation in (cluster.reservations.values() if attempt.borrows else ())
-        if any(_lends(reservation.name, one, attempt) for one in reservation.occurrences.values())
+        if any(_lends(reservation.name, occurrence, attempt) for occurrence in reservation.occurrences.values())
     )
 
 
-def borrowers_of(borrowing: Iterable[Attempt], name: str, one: Occurrence) -> tuple[JobId, ...]:
+def borrowers_of(borrowing: Iterable[Attempt], name: str, occurrence: Occurrence) -> tuple[JobId, ...]:
     """Return the jobs that have borrowed resources of the occurrence, if it is active."""
-    if one.state is not OccurrenceState.ACTIVE:
+    if occurrence.state is not OccurrenceState.ACTIVE:
         return ()
-    return tuple(sorted({attempt.attempt_id.job_id for attempt in borrowing if _lends(name, one, attempt)}))
+    return tuple(sorted({attempt.attempt_id.job_id for attempt in borrowing if _lends(name, occurrence, attempt)}))
 
 
-def _lends(name: str, one: Occurrence, attempt: Attempt) -> bool:
+def _lends(name: str, occurrence: Occurrence, attempt: Attempt) -> bool:
     """Whether the attempt was started on the reservation's resources, or now holds GPUs or CPUs that it reserves."""
-    kept = {grant.node: grant for grant in one.grants}
-    both = [(part.grant, kept[node]) for node, part in attempt.parts.items() if node in kept]
+    reserved = {grant.node: grant for grant in occurrence.grants}
+    both = [(part.grant, reserved[node]) for node, part in attempt.parts.items() if node in reserved]
     if name in attempt.borrows:
         return bool(both)
-    return one.state is OccurrenceState.ACTIVE and any(shares(own, other) for own, other in both)
+    return occurrence.state is OccurrenceState.ACTIVE and any(shares(own, other) for own, other in both)
 
 
 def attempts_inside(cluster: Cluster) -> dict[OccurrenceKey, list[AttemptId]]:

@@ -32,7 +32,7 @@ class NameGroup:
     def next(self) -> list[JobId]:
         """Singletons without an earlier active job."""
         first = next(iter(self.active), None)
-        return [job_id for job_id, place in self.waiting.items() if first is None or place <= first]
+        return [job_id for job_id, position in self.waiting.items() if first is None or position <= first]
 
     def add(self, job_id: JobId) -> None:
         is_last = not self.active or job_id > next(reversed(self.active))
@@ -69,7 +69,7 @@ class Dependants:
             group.add(job.job_id)
         for term in open_terms(job):
             if term.kind is DependencyKind.SINGLETON:
-                self._group(name_of(job), jobs).waiting[job.job_id] = place_of(job)
+                self._group(name_of(job), jobs).waiting[job.job_id] = group_position(job)
             elif term.since is not None:
                 due_at = term.since + term.delay_s
                 self.due[job.job_id] = min(due_at, self.due.get(job.job_id, due_at))
@@ -103,7 +103,7 @@ def name_of(job: Job) -> Name:
     return job.user, job.spec.name
 
 
-def place_of(job: Job) -> JobId:
+def group_position(job: Job) -> JobId:
     """Position of the job among the jobs of its name: its own id, or its array's id."""
     return job.job_id if job.array_job_id is None else job.array_job_id
 

@@ -8,45 +8,54 @@ from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.state import JobState
 from gqd.state.cluster import Cluster
-from gqd.state.index.tally import Amounts, Place, Tallies, account_path, add, asked_amounts, granted_amounts, places_of
+from gqd.state.index.tally import (
+    Amounts,
+    Tallies,
+    TallyKey,
+    account_path,
+    add,
+    asked_amounts,
+    granted_amounts,
+    tally_keys,
+)
 from gqd.state.records import Attempt, Job
 
 
-def places_of_job(cluster: Cluster, job: Job) -> list[Place]:
+def tally_keys_of_job(cluster: Cluster, job: Job) -> list[TallyKey]:
     """Keys of all tallies that count the job."""
-    known = cluster.tallies.known_places
+    cached = cluster.tallies.cached_keys
     key = (job.user, job.account, job.qos)
-    if key not in known:
-        known[key] = places_of(job.user, account_path(cluster.accounts, job.account), job.qos)
-    return known[key]
+    if key not in cached:
+        cached[key] = tally_keys(job.user, account_path(cluster.accounts, job.account), job.qos)
+    return cached[key]
 
 
 def count_waiting(cluster: Cluster, job: Job, count: int) -> None:
     """Add `count` waiting jobs or tasks of this record; a negative count removes them."""
     if count:
-        cluster.tallies.wait(places_of_job(cluster, job), asked_amounts(job.spec.resources), count)
+        cluster.tallies.wait(tally_keys_of_job(cluster, job), asked_amounts(job.spec.resources), count)
 
 
 def count_held(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     """Count a job that waited and was given an attempt."""
-    cluster.tallies.hold(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
+    cluster.tallies.hold(tally_keys_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_changed(cluster: Cluster, job: Job, attempt: Attempt) -> None:
     """Count a changed grant of the job's attempt."""
-    cluster.tallies.change(places_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
+    cluster.tallies.change(tally_keys_of_job(cluster, job), job.job_id, granted(cluster, attempt.grants))
 
 
 def count_freed(cluster: Cluster, job: Job) -> None:
     """Count a job that has left its attempt, and waits again or has ended."""
     asked = None if job.state is JobState.PENDING else asked_amounts(job.spec.resources)
-    cluster.tallies.free(places_of_job(cluster, job), job.job_id, asked)
+    cluster.tallies.free(tally_keys_of_job(cluster, job), job.job_id, asked)
 
 
 def count_billed(cluster: Cluster, job: Job, rate: int) -> None:
     """Add `rate` to the billing rates of the tallies that count the job."""
     if rate:
-        cluster.tallies.bill(places_of_job(cluster, job), rate)
+        cluster.tallies.bill(tally_keys_of_job(cluster, job), rate)
 
 
 def granted(cluster: Cluster, grants: Iterable[Grant]) -> Amounts:
@@ -62,15 +71,15 @@ def recount(cluster: Cluster, held_by: Mapping[JobId, Amounts] | None = None) ->
     """Build the tallies from the jobs; `held_by`: known amounts of attempts, whose GPU types may have changed since."""
     tallies = Tallies()
     for job, amounts, count in _waiting_alike(cluster):
-        tallies.add_waiting(places_of_job(cluster, job), amounts, count)
+        tallies.add_waiting(tally_keys_of_job(cluster, job), amounts, count)
     for job in cluster.jobs.values():
         if job.state in (JobState.PENDING, JobState.ENDED):
             continue
-        places, attempt = places_of_job(cluster, job), cluster.attempts[job.attempt_id]
-        tallies.wait(places, asked_amounts(job.spec.resources), 1)
-        tallies.hold(places, job.job_id, (held_by or {}).get(job.job_id) or granted(cluster, attempt.grants))
+        keys, attempt = tally_keys_of_job(cluster, job), cluster.attempts[job.attempt_id]
+        tallies.wait(keys, asked_amounts(job.spec.resources), 1)
+        tallies.hold(keys, job.job_id, (held_by or {}).get(job.job_id) or granted(cluster, attempt.grants))
         if attempt.start_at is not None and attempt.end_at is None and attempt.billing:
-            tallies.bill(places, attempt.billing)
+            tallies.bill(keys, attempt.billing)
     return tallies
 
 
@@ -78,23 +87,23 @@ def _waiting_alike(cluster: Cluster) -> list[tuple[Job, Amounts, int]]:
     """(job, amounts of all, count) for the pending jobs of each user, account and QOS, of which there may be very
     many."""
     widths: dict[tuple[tuple[str, str, str], ResourceRequest], int] = {}
-    some: dict[tuple[str, str, str], Job] = {}
+    samples: dict[tuple[str, str, str], Job] = {}
     for job in cluster.jobs.values():
         if job.state is JobState.PENDING:
-            who = (job.user, job.account, job.qos)
-            some.setdefault(who, job)
-            alike = (who, job.spec.resources)
-            widths[alike] = widths.get(alike, 0) + job.width
-    sums: dict[tuple[str, str, str], Amounts] = {who: {} for who in some}
-    for (who, request), count in widths.items():
-        add(sums[who], asked_amounts(request), count)
-    return [(some[who], amounts, amounts["jobs"]) for who, amounts in sums.items() if amounts]
+            holder = (job.user, job.account, job.qos)
+            samples.setdefault(holder, job)
+            key = (holder, job.spec.resources)
+            widths[key] = widths.get(key, 0) + job.width
+    sums: dict[tuple[str, str, str], Amounts] = {holder: {} for holder in samples}
+    for (holder, request), count in widths.items():
+        add(sums[holder], asked_amounts(request), count)
+    return [(samples[holder], amounts, amounts["jobs"]) for holder, amounts in sums.items() if amounts]
 
 
 def rebuild(cluster: Cluster) -> None:
     """Rebuild the tallies, after loading or after a change of the tree of accounts."""
     held_by = cluster.tallies.held_by
-    cluster.tallies.known_places.clear()
+    cluster.tallies.cached_keys.clear()
     tallies = recount(cluster, held_by)
-    tallies.known_places = cluster.tallies.known_places
+    tallies.cached_keys = cluster.tallies.cached_keys
     cluster.tallies = tallies

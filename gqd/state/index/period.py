@@ -22,7 +22,7 @@ def periods_at(now: float, zone: tzinfo) -> Periods:
     """Begins of the day, week and month that contain `now`."""
     midnight = _midnight(datetime.fromtimestamp(now, zone))
     monday = midnight - timedelta(days=midnight.weekday())
-    return Periods(*(_midnight(one).timestamp() for one in (midnight, monday, midnight.replace(day=1))))
+    return Periods(*(_midnight(day).timestamp() for day in (midnight, monday, midnight.replace(day=1))))
 
 
 def next_periods_at(now: float, zone: tzinfo) -> Periods:
@@ -31,7 +31,7 @@ def next_periods_at(now: float, zone: tzinfo) -> Periods:
     day = midnight + timedelta(days=1)
     week = midnight + timedelta(days=7 - midnight.weekday())
     month = midnight.replace(day=1) + timedelta(days=31)
-    return Periods(*(_midnight(one).timestamp() for one in (day, week, month.replace(day=1))))
+    return Periods(*(_midnight(day).timestamp() for day in (day, week, month.replace(day=1))))
 
 
 def _midnight(day: datetime) -> datetime:

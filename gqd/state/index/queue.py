@@ -30,15 +30,15 @@ Column = TypeVar("Column", Floats, Integers)
 
 NEVER = float("inf")
 NO_OVERRIDE = -1
-LEAST_ROWS = 1024
-MOST_VIEWS = 65_536
+PAGE_ROWS = 1024
+MAX_VIEWS = 65_536
 _FLOATS = ("submit_at", "accrue_at", "begin_at", "time_limit_s", "expected_s", "ran_s")
 _INTEGERS = (
     "job_id", "override", "nice", "member", "partition", "qos", "nodes", "cpus", "gpus", "is_open", "reservation",
     "shape", "tick",
 )  # fmt: skip
 _SHAPE, _TICK = _INTEGERS.index("shape"), _INTEGERS.index("tick")
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 
 Member: TypeAlias = tuple[str, str]
 """(user, account)"""
@@ -110,7 +110,7 @@ def member_of(job: Job) -> Member:
 
 def _longer(columns: Column) -> Column:
     """Copy the columns into arrays with room for half as many rows more, and a page."""
-    longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2 + LEAST_ROWS), columns.dtype)
+    longer = np.zeros((columns.shape[0], columns.shape[1] * 3 // 2 + PAGE_ROWS), columns.dtype)
     longer[:, : columns.shape[1]] = columns
     return longer
 
@@ -124,9 +124,9 @@ class PendingQueue:
     """Columns of the waiting jobs; the last job's row moves into the gap of a removed job."""
 
     def __init__(self) -> None:
-        self._floats = np.zeros((len(_FLOATS), LEAST_ROWS))
-        self._integers = np.zeros((len(_INTEGERS), LEAST_ROWS), np.int64)
-        self._place_of: dict[JobId, int] = {}
+        self._floats = np.zeros((len(_FLOATS), PAGE_ROWS))
+        self._integers = np.zeros((len(_INTEGERS), PAGE_ROWS), np.int64)
+        self._row_of: dict[JobId, int] = {}
         self._members: dict[Member, int] = {}
         self._partitions: dict[str, int] = {}
         self._qos: dict[str, int] = {}
@@ -142,60 +142,60 @@ class PendingQueue:
     def of(cls, jobs: Iterable[Job]) -> PendingQueue:
         """Build the queue of these jobs page by page, in a third of the time of adding them singly."""
         queue, coming = cls(), iter(jobs)
-        while page := list(islice(coming, LEAST_ROWS)):
+        while page := list(islice(coming, PAGE_ROWS)):
             queue._add_page(page)
         return queue
 
     def _add_page(self, jobs: list[Job]) -> None:
         first = len(self)
         self.tick += 1
-        self._place_of |= {job.job_id: place for place, job in enumerate(jobs, first)}
+        self._row_of |= {job.job_id: row for row, job in enumerate(jobs, first)}
         if len(self) > self._integers.shape[1]:
             self._floats, self._integers = _longer(self._floats), _longer(self._integers)
         self._floats[:, first : len(self)] = np.array([self._floats_of(job) for job in jobs]).T
         self._integers[:, first : len(self)] = np.array([self._integers_of(job) for job in jobs], np.int64).T
 
     def __len__(self) -> int:
-        return len(self._place_of)
+        return len(self._row_of)
 
     def __contains__(self, job_id: JobId) -> bool:
-        return job_id in self._place_of
+        return job_id in self._row_of
 
     def __iter__(self) -> Iterator[JobId]:
         """Iterate over the jobs, in no particular order."""
-        return iter(self._place_of)
+        return iter(self._row_of)
 
     # ── kept by the cluster ───────────────────────────────────────────────────────────────────────────────────
 
     def add(self, job: Job) -> None:
-        assert job.job_id not in self._place_of, f"job {job.job_id} is in the queue already"
-        place = len(self._place_of)
-        if place == self._integers.shape[1]:
+        assert job.job_id not in self._row_of, f"job {job.job_id} is in the queue already"
+        row = len(self._row_of)
+        if row == self._integers.shape[1]:
             self._floats, self._integers = _longer(self._floats), _longer(self._integers)
-        self._place_of[job.job_id] = place
+        self._row_of[job.job_id] = row
         self.refresh(job)
 
     def remove(self, job_id: JobId) -> None:
-        place = self._place_of.pop(job_id)
+        row = self._row_of.pop(job_id)
         self._views.pop(job_id, None)
-        last = len(self._place_of)
-        if place != last:
-            self._floats[:, place] = self._floats[:, last]
-            self._integers[:, place] = self._integers[:, last]
-            self._place_of[JobId(int(self._integers[0, place]))] = place
+        last = len(self._row_of)
+        if row != last:
+            self._floats[:, row] = self._floats[:, last]
+            self._integers[:, row] = self._integers[:, last]
+            self._row_of[JobId(int(self._integers[0, row]))] = row
 
     def refresh(self, job: Job) -> None:
         """Update the row of a job that may have changed."""
-        place = self._place_of[job.job_id]
+        row = self._row_of[job.job_id]
         self.tick += 1
         self._views.pop(job.job_id, None)
-        self._floats[:, place] = self._floats_of(job)
-        self._integers[:, place] = self._integers_of(job)
+        self._floats[:, row] = self._floats_of(job)
+        self._integers[:, row] = self._integers_of(job)
 
     def stored_row(self, job_id: JobId) -> tuple[float, ...]:
         """The values that the columns hold for the job, without the tick; empty: the job is not in the queue."""
-        place = self._place_of.get(job_id)
-        return () if place is None else (*self._floats[:, place].tolist(), *self._integers[:_TICK, place].tolist())
+        row = self._row_of.get(job_id)
+        return () if row is None else (*self._floats[:, row].tolist(), *self._integers[:_TICK, row].tolist())
 
     def expected_row(self, job: Job) -> tuple[float, ...]:
         """The values that the columns must hold for the job as it is now, without the tick."""
@@ -221,9 +221,9 @@ class PendingQueue:
             self._members.setdefault(member_of(job), len(self._members)),
             self._partitions.setdefault(job.partition, len(self._partitions)),
             self._qos.setdefault(job.qos, len(self._qos)),
-            min(demand.nodes, _MOST),
-            min(demand.cpus, _MOST),
-            min(demand.gpus, _MOST),
+            min(demand.nodes, _MAX),
+            min(demand.cpus, _MAX),
+            min(demand.gpus, _MAX),
             int(is_open(job)),
             self._reservations.setdefault(spec.reservation, len(self._reservations)),
             self._code_of(spec.resources, job.partition),
@@ -232,10 +232,10 @@ class PendingQueue:
 
     def _code_of(self, request: ResourceRequest, partition: str) -> int:
         """Return the shape's code; if there are far more shapes than jobs, unused shapes are forgotten first."""
-        known = self._shapes.get((request, partition))
-        if known is not None:
-            return known
-        if len(self._shapes) > 2 * len(self) + LEAST_ROWS:
+        code = self._shapes.get((request, partition))
+        if code is not None:
+            return code
+        if len(self._shapes) > 2 * len(self) + PAGE_ROWS:
             used = set(self._integers[_SHAPE, : len(self)].tolist())
             self._shapes = {shape: code for shape, code in self._shapes.items() if code in used}
         self._next_shape += 1
@@ -244,21 +244,21 @@ class PendingQueue:
 
     # ── what is asked of it ───────────────────────────────────────────────────────────────────────────────────
 
-    def place_of(self, job_id: JobId) -> int | None:
+    def row_of(self, job_id: JobId) -> int | None:
         """Row of the job; None: the job is not in the queue."""
-        return self._place_of.get(job_id)
+        return self._row_of.get(job_id)
 
     def has_changed(self, job_id: JobId, since: int) -> bool:
         """Whether the job has left the queue or has changed after the tick `since`."""
-        place = self._place_of.get(job_id)
-        return place is None or bool(self._integers[_TICK, place] > since)
+        row = self._row_of.get(job_id)
+        return row is None or bool(self._integers[_TICK, row] > since)
 
     def view(self, job_id: JobId) -> object:
         """The view of the job stored by `keep_view`; None: there is none, or the job has changed since."""
         return self._views.get(job_id)
 
     def keep_view(self, job_id: JobId, view: object) -> None:
-        if len(self._views) >= MOST_VIEWS:
+        if len(self._views) >= MAX_VIEWS:
             self._views.clear()
         self._views[job_id] = view
 

@@ -19,7 +19,7 @@ from gq.model.resource import Grant, ResourceRequest, as_request, min_demand
 Amounts = dict[str, int]
 """Amounts by resource: ``jobs``, ``gpus``, ``cpus``, ``memory`` (MiB) and ``gpus:TYPE``; zero amounts are absent."""
 
-Place = tuple[Holder, str, str]
+TallyKey = tuple[Holder, str, str]
 """Key of a tally: the holder, its name, and of an account or a QOS the user ('': all users)."""
 
 
@@ -38,9 +38,9 @@ def asked_amounts(request: ResourceRequest) -> Mapping[str, int]:
     demand = min_demand(request)
     amounts: Amounts = {"jobs": 1}
     add(amounts, {"gpus": demand.gpus, "cpus": demand.cpus, "memory": demand.memory_mib})
-    for one in [as_request(role.resources) for role in request.roles] or [request]:
-        if one.gpu_type:
-            add(amounts, {f"gpus:{one.gpu_type}": min_demand(one).gpus})
+    for part in [as_request(role.resources) for role in request.roles] or [request]:
+        if part.gpu_type:
+            add(amounts, {f"gpus:{part.gpu_type}": min_demand(part).gpus})
     return amounts
 
 
@@ -81,100 +81,100 @@ def account_path(accounts: Mapping[str, AccountInfo], name: str) -> tuple[str, .
     return tuple(path)
 
 
-def places_of(user: str, path: Iterable[str], qos: str) -> list[Place]:
+def tally_keys(user: str, path: Iterable[str], qos: str) -> list[TallyKey]:
     """Keys of all tallies that count a job of this user."""
-    places: list[Place] = [(Holder.USER, user, ""), (Holder.QOS, qos, ""), (Holder.QOS, qos, user)]
+    keys: list[TallyKey] = [(Holder.USER, user, ""), (Holder.QOS, qos, ""), (Holder.QOS, qos, user)]
     for account in path:
-        places += [(Holder.ACCOUNT, account, ""), (Holder.ACCOUNT, account, user)]
-    return places
+        keys += [(Holder.ACCOUNT, account, ""), (Holder.ACCOUNT, account, user)]
+    return keys
 
 
 @dataclass(slots=True)
 class Tallies:
     """The tallies by key; empty ones are absent."""
 
-    by_place: dict[Place, Tally] = field(default_factory=dict)
+    by_key: dict[TallyKey, Tally] = field(default_factory=dict)
     users: dict[tuple[Holder, str], dict[str, None]] = field(default_factory=dict)
     """Account or QOS → users with jobs in it."""
     held_by: dict[JobId, Amounts] = field(default_factory=dict)
     """Job → amounts that its attempt holds, by the GPU types that the nodes had at the allocation."""
-    known_places: dict[tuple[str, str, str], list[Place]] = field(default_factory=dict)
+    cached_keys: dict[tuple[str, str, str], list[TallyKey]] = field(default_factory=dict)
     """(user, account, QOS) → keys of its tallies in the present tree of accounts, cached."""
 
-    def of(self, place: Place) -> Tally:
+    def of(self, key: TallyKey) -> Tally:
         """Return the tally, which must not be changed."""
-        return self.by_place.get(place, _NOTHING)
+        return self.by_key.get(key, _NOTHING)
 
-    def wait(self, places: Iterable[Place], asked: Mapping[str, int], count: int) -> None:
+    def wait(self, keys: Iterable[TallyKey], asked: Mapping[str, int], count: int) -> None:
         """Add `count` jobs or tasks that wait, with the amounts of one; a negative count removes them."""
         amounts = asked if count == 1 else {name: amount * count for name, amount in asked.items()}
-        self.add_waiting(places, amounts, count)
+        self.add_waiting(keys, amounts, count)
 
-    def add_waiting(self, places: Iterable[Place], amounts: Mapping[str, int], count: int) -> None:
+    def add_waiting(self, keys: Iterable[TallyKey], amounts: Mapping[str, int], count: int) -> None:
         """Add `count` jobs or tasks that wait, with their total `amounts`."""
-        for place in places:
-            tally = self.by_place.get(place) or self._at(place)
+        for key in keys:
+            tally = self.by_key.get(key) or self._at(key)
             tally.pending += count
             if count < 0:
                 add(tally.submitted, amounts)
-                self._settle(place, tally)
+                self._drop_if_empty(key, tally)
                 continue
             submitted = tally.submitted
             for name, amount in amounts.items():  # with every submission, seven times: nothing comes to 0 here
                 submitted[name] = submitted.get(name, 0) + amount
 
-    def hold(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
+    def hold(self, keys: Iterable[TallyKey], job_id: JobId, held: Amounts) -> None:
         """Turn a waiting job into one that holds these amounts."""
         self.held_by[job_id] = held
-        for place in places:
-            tally = self._at(place)
+        for key in keys:
+            tally = self._at(key)
             add(tally.held, held)
             tally.pending -= 1
-            self._settle(place, tally)
+            self._drop_if_empty(key, tally)
 
-    def free(self, places: Iterable[Place], job_id: JobId, asked: Mapping[str, int] | None) -> None:
+    def free(self, keys: Iterable[TallyKey], job_id: JobId, asked: Mapping[str, int] | None) -> None:
         """Release the amounts that a job holds; the job waits again (`asked` None) or has ended."""
         held = self.held_by.pop(job_id)
-        for place in places:
-            tally = self._at(place)
+        for key in keys:
+            tally = self._at(key)
             add(tally.held, held, -1)
             if asked is None:
                 tally.pending += 1
             else:
                 add(tally.submitted, asked, -1)
-            self._settle(place, tally)
+            self._drop_if_empty(key, tally)
 
-    def change(self, places: Iterable[Place], job_id: JobId, held: Amounts) -> None:
+    def change(self, keys: Iterable[TallyKey], job_id: JobId, held: Amounts) -> None:
         """Replace the amounts that a job holds."""
         before, self.held_by[job_id] = self.held_by[job_id], held
-        for place in places:
-            tally = self._at(place)
+        for key in keys:
+            tally = self._at(key)
             add(tally.held, before, -1)
             add(tally.held, held)
 
-    def bill(self, places: Iterable[Place], rate: int) -> None:
+    def bill(self, keys: Iterable[TallyKey], rate: int) -> None:
         """Add to the billing rates."""
-        for place in places:
-            tally = self._at(place)
+        for key in keys:
+            tally = self._at(key)
             tally.rate += rate
-            self._settle(place, tally)
+            self._drop_if_empty(key, tally)
 
-    def _at(self, place: Place) -> Tally:
-        tally = self.by_place.get(place)
+    def _at(self, key: TallyKey) -> Tally:
+        tally = self.by_key.get(key)
         if tally is None:
-            tally = self.by_place[place] = Tally()
-            if place[2]:
-                self.users.setdefault(place[:2], {})[place[2]] = None
+            tally = self.by_key[key] = Tally()
+            if key[2]:
+                self.users.setdefault(key[:2], {})[key[2]] = None
         return tally
 
-    def _settle(self, place: Place, tally: Tally) -> None:
+    def _drop_if_empty(self, key: TallyKey, tally: Tally) -> None:
         if not tally.submitted and tally.is_empty:
-            del self.by_place[place]
-            if place[2]:
-                users = self.users[place[:2]]
-                del users[place[2]]
+            del self.by_key[key]
+            if key[2]:
+                users = self.users[key[:2]]
+                del users[key[2]]
                 if not users:
-                    del self.users[place[:2]]
+                    del self.users[key[:2]]
 
 
 _NOTHING = Tally()

@@ -15,7 +15,7 @@ _LN2 = math.log(2.0)
 
 HalfLives = tuple[tuple[float, float | None], ...]
 """Earlier half-lives, oldest first: (end of validity, half-life in seconds or None)."""
-MOST_HALF_LIVES = 16
+MAX_HALF_LIVES = 16
 """Maximum number of stored half-lives; usage reported later than that decays by the oldest."""
 
 
@@ -33,8 +33,8 @@ class DecayedUsage:
         passed_s = now - self.at
         if half_life_s is None:
             return self.value + self.rate / MILLION * passed_s
-        kept = math.exp2(-passed_s / half_life_s)
-        return self.value * kept + self.rate / MILLION * half_life_s / _LN2 * (1.0 - kept)
+        remaining = math.exp2(-passed_s / half_life_s)
+        return self.value * remaining + self.rate / MILLION * half_life_s / _LN2 * (1.0 - remaining)
 
     def advance(self, now: float, half_life_s: float | None) -> None:
         self.value, self.at = self.value_at(now, half_life_s), now
