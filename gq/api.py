@@ -223,7 +223,7 @@ class Client:
         try:
             info = self._info(job_id)
         except Refusal:
-            info = None  # an array of which nothing waits
+            info = None  # an array without pending tasks
         if info is not None and info.array_job_id is None:
             return info
         return max(self._tasks(job_id), key=_exit_code)
@@ -282,7 +282,7 @@ def _exit_code(job: JobInfo) -> int:
     return 128 + job.signal if job.signal else job.exit_code or 1
 
 
-# ── what is to run ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the script ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Batch:
@@ -332,7 +332,7 @@ def _wrapped(command: str, first: str) -> _Batch:
 
 
 def _submission(name: str, command: str) -> Submission:
-    mask = os.umask(0o077)  # there is no way to ask without setting
+    mask = os.umask(0o077)  # the umask cannot be read without setting it
     os.umask(mask)
     return Submission(
         name=name,

@@ -158,7 +158,7 @@ def _instant(text: str, now: float, zone: tzinfo | None, is_past: bool) -> float
         if instant is None:
             instant = datetime.fromisoformat(text.strip())
         return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).timestamp()
-    except (ValueError, OverflowError):  # not a date, or one that the calendar of the system does not have
+    except (ValueError, OverflowError):  # not a date, or a date outside of the system's calendar
         raise ValueError(f"`{text}` is not a time; use {INSTANT_FORMS}") from None
 
 

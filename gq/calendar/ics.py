@@ -132,7 +132,7 @@ def _event(info: ReservationInfo, occurrence: OccurrenceInfo, uid: str, now: flo
     event.add("dtstamp", datetime.fromtimestamp(int(now), UTC))
     event.add("created", datetime.fromtimestamp(int(info.created_at), UTC))
     event.add("dtstart", datetime.fromtimestamp(round(occurrence.begin_at), zone))
-    # In seconds, since days of a calendar may be 23 or 25 hours long, and what is kept is not.
+    # In seconds, since a calendar's day may have 23 or 25 hours, and a duration does not change.
     event["DURATION"] = vInline(f"PT{round(occurrence.end_at) - round(occurrence.begin_at)}S")
     event.add("summary", f"{booking.name} ({info.owner})")
     if booking.comment:

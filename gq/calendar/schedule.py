@@ -68,7 +68,7 @@ def instants(schedule: str, zone: tzinfo, after: float) -> Iterator[float]:
     moments = CronSim(schedule, datetime.fromtimestamp(after, zone))
     while (moment := _next(moments)) is not None:
         at = moment.timestamp()
-        if at > last:  # in an hour that there is twice, cronsim may begin with what was in the first
+        if at > last:  # in a repeated hour, cronsim may begin with instants of the first
             last = at
             yield at
 

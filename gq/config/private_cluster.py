@@ -83,7 +83,7 @@ def count_gpus() -> int:
         return 0
 
 
-# ── dealing out ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the nodes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def divide_machine(options: ClusterOptions, machine: Machine, directory: str) -> list[NodeShape]:

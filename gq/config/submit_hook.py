@@ -1,7 +1,7 @@
 """The submit hook of a site: its arguments, its results, and how it is loaded.  See gq-hook(7).
 
 A hook is a function in a Python file of the site, which ``submit_hook`` in gq.toml names.  It runs in a process of its
-own, never in the controller.  Since whoever can write the file decides about every job, only root, or the user who runs
+own, never in the controller.  Since the file decides about every job, only root, or the user who runs
 the controller, may own or write the file and its directory.
 
 ::

@@ -201,7 +201,7 @@ class Client:
                 self._send_all(pipeline)
                 now, pause_s = time.monotonic(), _FIRST_RESEND_S
                 silent_since, has_reported = now, False
-                resend_at = now + pause_s  # a relay that has just started may drop what comes before its controller
+                resend_at = now + pause_s  # a relay that has just started may drop requests
             elif now >= resend_at:
                 pause_s = min(2 * pause_s, _MAX_RESEND_S)
                 resend_at = now + pause_s
@@ -250,7 +250,7 @@ class Client:
             self._open_local()
 
     def _open_remote(self) -> None:
-        # Heavy, and not for those who have a door on their host.
+        # A heavy import, which clients with a socket on their host do not need.
         from gq.connection.remote import link, read_remote, renewed
 
         if self._remote is None:
@@ -287,7 +287,7 @@ class Client:
         self._introductions += 1
         try:
             self._socket.send(introduction(remote, request_id), zmq.NOBLOCK)
-        except zmq.Again:  # the link is lost again; waiting for it would be for ever
+        except zmq.Again:  # the link is lost again, and would never become writable
             return False
         deadline = time.monotonic() + self._timeout_s
         while (left_s := deadline - time.monotonic()) > 0 and self._is_linked():
@@ -337,9 +337,9 @@ class Client:
             self._context = zmq.Context()
         socket = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IMMEDIATE, 1)  # writable only while linked: that is how a lost link shows
-        socket.setsockopt(zmq.RECONNECT_IVL, -1)  # and stays lost, since what was on it must be sent again
-        socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds what is on the way
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # writable only while linked, which shows a lost link
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)  # a lost link stays lost, since its requests must be sent again
+        socket.setsockopt(zmq.SNDHWM, 0)  # the window bounds the requests in flight
         socket.setsockopt(zmq.RCVHWM, 0)
         # If the caller does not close this client, the collector may end the context first, which waits for its sockets
         # for ever.
@@ -392,7 +392,7 @@ def dial(socket: zmq.Socket[bytes], location: Location) -> RemoteController | No
     if not location.is_remote:
         socket.connect(location.client_endpoint)
         return None
-    from gq.connection import remote  # as above
+    from gq.connection import remote  # a heavy import
 
     controller = remote.read_remote(location)
     remote.dial(socket, controller)

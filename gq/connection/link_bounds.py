@@ -1,18 +1,18 @@
 """The links of a listening ZeroMQ socket: how many there are, whose, and which of them have brought no message.
 
-This module owns the bounds that leave descriptors and memory to everybody else when a peer opens links by the thousand.
+This module owns the bounds that keep descriptors and memory free for others when a peer opens thousands of links.
 libzmq itself accepts until no descriptor is left; then its tcp listener spins and its ipc listener ends the process.
 
-* One peer (an address; on this host, a user) may have a part of all links. For a link beyond that part, the peer's
-  oldest link without a message is hung up on, so that an honest process at the same address still gets in.
-* A link that brings no message may be given a time limit. It holds where strangers may connect (MUNGE) and on the
+* One peer (an address; on this host, a user) may have a fraction of all links. For each further link, the peer's
+  oldest link without a message is closed, so that an honest process at the same address can still connect.
+* A link that brings no message may have a time limit. It applies where unknown peers may connect (MUNGE) and on the
   sockets of this host.
-* A user of this host who goes on opening links beyond the bound is kept from the socket by the kernel for a minute
-  (`gq.connection.user_block`), because libzmq accepts links faster than Python hangs up on them.
-* At the bound of all links, a tcp listener is told by a packet filter to drop what comes until enough links have gone;
-  the kernel of a peer tries again by itself. On a socket of this host, the user with most links loses one instead.
+* A user of this host who continues to open links beyond the bound is blocked by the kernel for a minute
+  (`gq.connection.user_block`), because libzmq accepts links faster than Python closes them.
+* At the bound of all links, a packet filter drops a tcp listener's new connections until enough links have ended;
+  the peer's kernel tries again by itself. On a socket of this host, the user with most links loses a link instead.
 
-Links that have brought a message are hung up on only in that last case, and when their user is kept out.
+Links that have brought a message are closed only in that last case, and when their user is blocked.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Links:
         self._watched = watched
         self._events = context.socket(zmq.PAIR)
         self._events.setsockopt(zmq.LINGER, 0)
-        self._events.setsockopt(zmq.RCVHWM, 0)  # the thread of libzmq must never wait for this one
+        self._events.setsockopt(zmq.RCVHWM, 0)  # libzmq's thread must never wait for this thread
         self._events.connect(endpoint)
         self._loop.add_reader(int(self._events.getsockopt(zmq.FD)), self._read)
         self._loop.call_soon(self._read)
@@ -239,7 +239,7 @@ class Links:
         if self._listener is not None:
             self._listener.close()
 
-    # ── what libzmq tells ─────────────────────────────────────────────────────────────────────────────────────
+    # ── libzmq's events ───────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> None:
         """Handle one burst of events: ten thousand simultaneous links must not block the loop."""
@@ -250,7 +250,7 @@ class Links:
                 event = self._events.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._events.recv()  # the door's own endpoint
+            self._events.recv()  # the listener's own endpoint
             self._take(*_EVENT.unpack(event))
         self._loop.call_soon(self._read)
 
@@ -270,7 +270,7 @@ class Links:
         self._of_peer.setdefault(peer, {})[descriptor] = None
         self._silent.setdefault(peer, {})[descriptor] = _Silence(self._now())
         if self._is_crowd(peer):
-            self._disconnect(next(iter(self._silent[peer])), peer)  # there is one: this link is new
+            self._disconnect(next(iter(self._silent[peer])), peer)  # not empty: this link is new
             self._on_crowd(peer)
             self._count_crowd(peer)
         if len(self._open) >= self._bounds.all and not self.is_shut:
@@ -305,7 +305,7 @@ class Links:
     def _disconnect(self, descriptor: int, peer: str) -> None:
         self._forget(descriptor, peer)
         hang_up(descriptor, peer)
-        self._is_news(peer)  # that its links end so is no news any more
+        self._is_news(peer)  # do not report the end of the peer's links
 
     def _sweep(self) -> None:
         """Hang up on the links that brought no message in time."""
@@ -370,7 +370,7 @@ class Links:
         except OSError as error:
             self._log.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
             self._listener.close()
-            self._listener = None  # and is not tried again: this is a matter of the machine
+            self._listener = None  # not tried again: the machine does not support it
             return
         self.is_shut = True
         self.times_shut += 1

@@ -181,7 +181,7 @@ def is_listening(socket_path: str) -> bool:
 
 def probe_socket(path: str) -> int:
     """Connect to a socket and disconnect: 0, or the error number of connect(2)."""
-    import socket  # not needed while the door opens
+    import socket  # not needed while a controller listens
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as plain:
         return plain.connect_ex(path)
@@ -192,7 +192,7 @@ def _perhaps_remote(location: Location) -> Location:
     try:
         lines = Path(location.config_path).read_bytes().splitlines()
     except OSError:
-        return location  # whoever needs the file says what is wrong with it
+        return location  # the reader of the file reports the error
     is_remote = any(line.partition(b"#")[0].strip() == b"[client]" for line in lines)
     return location._replace(is_remote=True) if is_remote else location
 
@@ -212,7 +212,7 @@ def private_location(directory: str, environ: Mapping[str, str]) -> Location:
     link = Path(state_dir, RUN_LINK)
     try:
         has_sockets = link.is_dir()
-    except OSError as error:  # a path too long, a directory of somebody else's
+    except OSError as error:  # the path is too long, or another user's
         raise Refusal(
             "no_directory", f"cannot look into {state_dir}: {error.strerror}", "GQ_DIR or --dir names another"
         ) from error

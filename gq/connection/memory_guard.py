@@ -125,7 +125,7 @@ def _link(descriptor: int, listeners: set[str]) -> Link | None:
             return None
         waiting = _COUNT.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(_COUNT.size)))[0]
         return Link(descriptor, peer_name(link_socket), waiting)
-    except OSError:  # it listens, or has ended
+    except OSError:  # the socket listens, or the link has ended
         return None
     finally:
         link_socket.detach()
@@ -133,7 +133,7 @@ def _link(descriptor: int, listeners: set[str]) -> Link | None:
 
 def _shut_down(link: Link, listeners: set[str]) -> None:
     """Shut the link down; libzmq then closes it and discards its data."""
-    if _link(link.descriptor, listeners) is not None:  # else it ended, and another one has its number
+    if _link(link.descriptor, listeners) is not None:  # else the descriptor has been reused
         hang_up(link.descriptor, link.peer)
 
 
@@ -147,7 +147,7 @@ def hang_up(descriptor: int, peer: str) -> None:
         if peer_name(link_socket) == peer:
             link_socket.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it is gone already
+        pass  # the link has ended already
     finally:
         link_socket.detach()
 

@@ -34,7 +34,7 @@ def _is_left_over(directory: Path) -> bool:
             return False
         is_old = time.time() - directory.stat().st_mtime > LEFT_ALONE_S
         return is_old and not any(map(_is_in_use, directory.iterdir()))
-    except OSError:  # removed meanwhile, or not ours to look at
+    except OSError:  # removed meanwhile, or not readable
         return False
 
 

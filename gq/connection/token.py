@@ -1,7 +1,7 @@
 """The token of `gqctl token create`: one word with which a host joins a cluster.
 
 It holds the controller's public key, so that the host speaks to no other controller, and the secret half of a key that
-lets one node join.  Since whoever has it can join, it belongs into a file with mode 0600 or into a pipe, never on a
+lets one node join.  Any host with the token can join: it belongs into a file with mode 0600 or into a pipe, never on a
 command line.  It does not contain the controller's address.
 """
 

@@ -50,7 +50,7 @@ class UserBlock:
         self._write_access_list()
 
     def _write_access_list(self) -> None:
-        with contextlib.suppress(OSError):  # the socket is closed by now, or there are no such lists
+        with contextlib.suppress(OSError):  # the socket is closed, or no access lists are supported
             mode = stat.S_IMODE(Path(self._path).stat().st_mode)
             os.setxattr(self._path, _ACL, access_list(mode, self._blocked))
 

@@ -113,7 +113,7 @@ def _is_on_same_host(pid: int) -> bool:
     """Whether the process has the mounts of this process, unlike a process in a container."""
     try:
         return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 - no path
-    except OSError:  # ended, or not to be known
+    except OSError:  # the process ended, or is not readable
         return False
 
 

@@ -43,7 +43,7 @@ def mount_own(tmp: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
     for directory, mount_point in zip(kept, mount_points, strict=True):
         _mount(directory, mount_point, "", _MS_BIND)
     _mount(tmp, "/tmp", "", _MS_BIND | _MS_REC)
-    for mount_point in mount_points:  # whoever empties `tmp` must never come upon what is kept
+    for mount_point in mount_points:  # so that emptying `tmp` never reaches the kept directories
         _check(_LIBC.umount2(os.fsencode(mount_point), _MNT_DETACH))
     size = f",size={shm_mib}m" if shm_mib else ""
     _mount("gq-shm", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")

@@ -46,7 +46,7 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_default: bool = False
     """Whether the user's jobs that name no account go to this one."""
     from_group: bool = False
-    """Whether nobody added the member: the account's Unix group has the user, or only past usage is left."""
+    """Whether the member was not added by hand: a member of the Unix group, or only past usage is left."""
 
 
 class PreemptMode(StrEnum):
@@ -85,8 +85,8 @@ class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 BUILT_IN_QOS = {
-    one.name: one
-    for one in (
+    qos.name: qos
+    for qos in (
         QosInfo(name="scavenger", description="takes what is idle, and gives way", borrows_reserved=True),
         QosInfo(name=NORMAL_QOS, preempts=("scavenger",)),
         QosInfo(name="high", description="goes first", priority=100, users=("root",), preempts=("scavenger", "normal")),

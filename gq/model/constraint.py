@@ -185,7 +185,7 @@ class _Parser:
             operands.append(self._operand())
         if len(operands) == 1:
             return operands[0]
-        return All(tuple(operands))  # type: ignore[arg-type]  # counts and kinds are taken out, or refused, further up
+        return All(tuple(operands))  # type: ignore[arg-type]  # the callers take counts and kinds out, or refuse them
 
     def _operand(self) -> _Parsed:
         self._depth += 1

@@ -11,7 +11,7 @@ JobId = NewType("JobId", int)
 NodeName = NewType("NodeName", str)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """Pattern of the names of clusters, partitions and nodes."""
-RequestId = NewType("RequestId", bytes)  # 16 random bytes chosen by the client: the same bytes, the same request
+RequestId = NewType("RequestId", bytes)  # 16 random bytes chosen by the client; they identify a request
 
 
 class AttemptId(msgspec.Struct, frozen=True, order=True, array_like=True):

@@ -136,7 +136,7 @@ def refuse_relative(command: str) -> None:
 
 def program_of(command: str) -> str:
     """Return the word of a shell command that names its program; empty if only the shell knows it, as in ``$TOOL``."""
-    import re  # few jobs tell anybody by a command
+    import re  # few jobs notify by a command
 
     match = re.match(_PROGRAM, command)
     return match["word"] if match else ""

@@ -198,7 +198,7 @@ def _min_nodes(request: ResourceRequest) -> int:
 def _counted_nodes(constraint: str) -> int:
     if not constraint:
         return 0
-    from gq.model.constraint import min_nodes  # costs a command more than all other values together
+    from gq.model.constraint import min_nodes  # the import costs a command more than all other options
 
     return min_nodes(constraint)
 

@@ -244,6 +244,6 @@ def _slurm_wishes(launch: Launch) -> dict[str, str]:
         ntasks = sum(member.tasks for member in launch.members)
         wishes |= {"SLURM_NTASKS": ntasks, "SLURM_NPROCS": ntasks}
     if launch.mem_per_node_mib is not None:
-        # 0 asked for all that the node has, and that is what was granted.
+        # 0 requests all memory of the node, and the grant has it.
         wishes["SLURM_MEM_PER_NODE"] = launch.mem_per_node_mib or launch.grant.memory_mib
     return {name: str(value) for name, value in wishes.items() if value is not None}

@@ -143,7 +143,7 @@ def _argument(option: Option, written: str, rest: list[str], source: str) -> str
     return rest.pop()
 
 
-# ── what was given ────────────────────────────────────────────────────────────────────────────────────────────
+# ── parsed options ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Arguments:

@@ -127,7 +127,7 @@ def _refuse_empty(arguments: Arguments) -> None:
 def _notify(arguments: Arguments) -> tuple[Target, ...]:
     if not any(arguments.has(name) for name in ("notify", "notify-on", "mail-type")):
         return ()
-    from gq.request.notify import targets  # few jobs tell anybody
+    from gq.request.notify import targets  # few jobs have notifications
 
     return targets(arguments)
 

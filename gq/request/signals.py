@@ -7,7 +7,7 @@ from gq.near_miss import suggestion
 
 def parse_signal(text: str) -> int:
     """Return the number of a signal; ``ValueError`` names the valid notations."""
-    import signal  # its enums cost a millisecond: only for those who send one
+    import signal  # its enums cost a millisecond, so that only senders import it
 
     word = text.strip().upper().removeprefix("SIG")
     known = {member.name.removeprefix("SIG"): int(member) for member in signal.Signals}
