@@ -26,7 +26,7 @@ from gq.errors import UsageError
 from gq.host.error_text import run_command_line
 
 if TYPE_CHECKING:
-    from gqd.admin.init import Wish
+    from gqd.admin.init import InitOptions
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
 
@@ -83,12 +83,12 @@ def init(
 
     Replaces nothing.  Prints how other hosts join.
     """
-    from gqd.admin.init import Wish
+    from gqd.admin.init import InitOptions
 
-    _init(context, Wish(cluster=cluster, listen=listen, address=address, node=node, user=user), start)
+    _init(context, InitOptions(cluster=cluster, listen=listen, address=address, node=node, user=user), start)
 
 
-def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
+def _init(context: typer.Context, options: InitOptions, is_start: bool) -> None:
     from gq.host import job_tmp
     from gqd.admin import init as host
 
@@ -96,11 +96,11 @@ def _init(context: typer.Context, wish: Wish, is_start: bool) -> None:
     if directory:
         raise UsageError("contradiction", "`gqd init` makes no private cluster", "`gq up` does; leave out --dir")
     location = system_location(config_path or SYSTEM_CONFIG)
-    config, is_new = host.set_up(location, wish)
+    config, is_new = host.set_up(location, options)
     done = "is set up" if is_new else "was set up already"
     own = controller_location(location, config.controller.user)
     typer.echo(f"cluster {config.cluster} {done}: {location.config_path}, {own.state_dir}")
-    if is_new and any(not node.private_tmp for node in config.nodes if node.name == wish.node):
+    if is_new and any(not node.private_tmp for node in config.nodes if node.name == options.node):
         typer.echo(f"warning: {job_tmp.shared(location.state_dir)}", err=True)
     token = None
     if is_start:

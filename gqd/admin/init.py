@@ -54,7 +54,7 @@ TOKEN_TTL_S = 3600
 _DATABASE = "gq.db"
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class InitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for; empty: not said."""
 
     cluster: str = ""
@@ -69,7 +69,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 # ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
+def set_up(location: Location, wish: InitOptions) -> tuple[Config, bool]:
     """The cluster's configuration, and whether anything of the host was changed.  `Refusal` where it cannot be."""
     if os.geteuid() != 0:
         hint = (
@@ -93,7 +93,7 @@ def set_up(location: Location, wish: Wish) -> tuple[Config, bool]:
     return load_config(location), True
 
 
-def _complete(location: Location, wish: Wish) -> tuple[Config, bool]:
+def _complete(location: Location, wish: InitOptions) -> tuple[Config, bool]:
     """A host that was set up before: it must be as wished, and may become a node."""
     config = load_config(location)
     _check_is_controller(location, config)
@@ -174,7 +174,7 @@ def _check_is_controller(location: Location, config: Config) -> None:
         )
 
 
-def _check_complete(location: Location, config: Config, wish: Wish) -> None:
+def _check_complete(location: Location, config: Config, wish: InitOptions) -> None:
     path, key = location.config_path, server_key_path(location.keys_dir)
     if config.controller.listen is None:
         if config.controller.user and not wish.node:
@@ -189,7 +189,7 @@ def _check_complete(location: Location, config: Config, wish: Wish) -> None:
     read_keys(key)
 
 
-def _check_wish(config: Config, wish: Wish) -> None:
+def _check_wish(config: Config, wish: InitOptions) -> None:
     for option, wanted, there in (
         ("--cluster", wish.cluster, config.cluster),
         ("--listen", wish.listen, config.controller.listen),
@@ -248,7 +248,7 @@ def why_shared_tmp(location: Location) -> str:
 # ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def config_text(wish: Wish, why_shared_tmp: str) -> str:
+def config_text(wish: InitOptions, why_shared_tmp: str) -> str:
     listen = wish.listen or DEFAULT_LISTEN
     address = wish.address or _host_of(listen) or socket.gethostname()
     node = node_text(wish.node, address, listen, why_shared_tmp) if wish.node else ""

@@ -118,7 +118,7 @@ class Controller:
         self.cluster = cluster
         self.policy = policy
         self.volatile = Volatile()
-        self.desk = estimate.Desk()
+        self.forecasts = estimate.ForecastQueue()
         self._ranked: tuple[float, Ranking] | None = None
         """When the queue was last put in order for a list, if nothing has happened since."""
 
@@ -192,7 +192,7 @@ class Controller:
     def resume(self, now: float) -> Turn:
         """After a restart: what is still owed is sent when the nodes say hello; until then they get time to."""
         self.volatile = Volatile(started_at=now, there_since=now, zones=self.volatile.zones)
-        self.desk = estimate.Desk()
+        self.forecasts = estimate.ForecastQueue()
         for one in self.cluster.jobs.values():
             if one.spec.is_interactive and one.end_at is None:
                 self.volatile.client_seen_at[one.job_id] = now
@@ -225,16 +225,16 @@ class Controller:
 
     def wants_estimates(self, now: float) -> bool:
         """A slice of a rehearsal is worthwhile now."""
-        return self.desk.is_wanted(self.cluster, self.volatile, now)
+        return self.forecasts.is_wanted(self.cluster, self.volatile, now)
 
     def is_asked_for_estimates(self) -> bool:
         """Somebody waits for what is rehearsed."""
-        return self.desk.is_waited_for
+        return self.forecasts.is_waited_for
 
     def estimate(self, budget: int, now: float) -> Turn:
         """A slice of what is being rehearsed (`gqd.control.forecast.estimate`); at its end, what came of it."""
         draft = self._draft(now)
-        self.desk.work(draft, budget)
+        self.forecasts.work(draft, budget)
         return self._close(draft)
 
     def next_wakeup(self, now: float) -> float | None:
@@ -309,7 +309,7 @@ class Controller:
             raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
         match body:
             case client.Submit() if body.test_only:
-                whatif.decide_test(draft, self.desk, who, request, body)
+                whatif.decide_test(draft, self.forecasts, who, request, body)
                 return None
             case client.Submit():
                 return job.decide_submit(draft, who, request, body)
@@ -328,7 +328,7 @@ class Controller:
             case client.NotifyJob():
                 return job.decide_notify(draft, request.request_id, body)
             case client.ExtendJob():
-                extend.decide_extend(draft, self.desk, request, body)
+                extend.decide_extend(draft, self.forecasts, request, body)
                 return None
             case client.AskJob():
                 return ask.decide_ask(draft, who, body)
@@ -434,10 +434,10 @@ class Controller:
             case client.ListKeys():
                 return key.list_keys(draft, who, body)
             case client.EstimateStarts():
-                estimate.decide_estimate(draft, self.desk, request, body)
+                estimate.decide_estimate(draft, self.forecasts, request, body)
                 return None
             case client.WhatIf():
-                whatif.decide_what_if(draft, self.desk, who, request, body)
+                whatif.decide_what_if(draft, self.forecasts, who, request, body)
                 return None
             case client.QueryAccuracy():
                 draft.enqueue(ReplyAccuracy(route=request.route, request_id=request.request_id, query=body))
@@ -521,7 +521,7 @@ class Controller:
     def _explain(self, draft: TurnBuilder, who: Caller, body: client.Explain) -> client.Explanation:
         one = array.cancelled_in(self.cluster, body.job_id, body.task)
         if one is not None:
-            story, state = explain.story_of_cancelled(one)
+            story, state = explain.explain_cancelled(one)
         else:
             one = array.one_of(self.cluster, body.job_id, body.task)
             story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
@@ -596,7 +596,7 @@ class Controller:
         notice.tick(draft)
         occurrence.tick(draft)
         crontab.tick(draft)
-        self.desk.tick(draft)
+        self.forecasts.tick(draft)
         self._forget_requests(draft)
         plan = self.volatile.plan
         due_at = (self.volatile.next_time_event_at, None if plan is None else plan.changes_at)

@@ -20,7 +20,7 @@ from gq.version import VERSION
 from gqd.control import snapshot
 from gqd.control.accounts.association import qos_named
 from gqd.control.explain import parked
-from gqd.control.explain.explain import reason_of_wait, story_of_wait, without_private
+from gqd.control.explain.explain import explain_wait, wait_reason, without_private
 from gqd.control.forecast import estimate
 from gqd.sched.placement.billing import billing_of
 from gqd.sched.placement.constraints import attributes_of
@@ -47,7 +47,7 @@ def job_info(
     attempt = cluster.attempt_of(job)
     shown = job_view.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
     if shown.state == job_view.PENDING_WORD:
-        story = story_of_wait(cluster, job, volatile.plan)
+        story = explain_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
         _tell_start(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
@@ -71,7 +71,7 @@ def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: job_vie
     """What a line of the queue shows, which everybody may see; worked out in a fifth of the time."""
     shown = job_view.brief_job_info(job, cluster.attempt_of(job), line)
     if shown.state == job_view.PENDING_WORD:
-        shown.reason = reason_of_wait(cluster, job, volatile.plan)
+        shown.reason = wait_reason(cluster, job, volatile.plan)
     parked.tell(cluster, job, shown)
     return shown
 

@@ -1,8 +1,8 @@
-"""What has been decided and is on its way out: first to disk, then to the world.
+"""Commits batches to disk, and then dispatches their effects.
 
-Owns *durable before visible*: effects leave strictly in the order of their batches, each after its own commit and
-all earlier ones; answers that changed nothing too, because they may show what is not on disk yet.  Several batches
-may be on their way at once, so that the disk and the deciding code work at the same time.
+Owns *durable before visible*: effects leave in the order of their batches, each after its own commit and all earlier
+ones.  Answers that changed nothing wait as well, because they may show state that is not on disk yet.  Several batches
+may be pending at once, so that the disk and the deciding code work at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gqd.state.events.event import Event
 from gqd.store.protocol import Batch, BlobStore, Store
 
 MAX_IN_FLIGHT = 4
-"""Batches; beyond, the loop collects more inputs into the next one."""
+"""Pending batches; when there are more, the loop collects further inputs into the next one."""
 
 Release = Callable[[tuple[Effect, ...], Mapping[str, bytes]], None]
 
@@ -32,7 +32,7 @@ class _PendingBatch(NamedTuple):
 
 
 class CommitQueue:
-    """`on_change` is called when a parcel has left, or none ever will (`failure`)."""
+    """Calls `on_change` when the effects of a batch have left, or when a failure ends all dispatch (`failure`)."""
 
     def __init__(self, store: Store, blobs: BlobStore, release: Release, on_change: Callable[[], None]) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class CommitQueue:
         self._batches: deque[_PendingBatch] = deque()
         self._pump: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
-        """Why nothing leaves any more; the daemon must end."""
+        """The error that stopped the queue, after which the daemon must end."""
 
     @property
     def has_room(self) -> bool:
         return len(self._batches) < MAX_IN_FLIGHT
 
     def push(self, batch: Batch | None, effects: tuple[Effect, ...]) -> None:
-        """Send this on its way; `batch` None: nothing became a fact."""
+        """Queue a batch and its effects; `batch` None: no event happened."""
         names = wanted_blobs(effects)
         if batch is None and not names and not self._batches and self.failure is None:
             self._release(effects, {})
@@ -62,7 +62,7 @@ class CommitQueue:
             self._pump = asyncio.ensure_future(self._send_all())
 
     async def drain(self) -> None:
-        """Until everything has left, or failed."""
+        """Wait until all effects have left, or a commit failed."""
         if self._pump is not None:
             await self._pump
 
@@ -72,7 +72,7 @@ class CommitQueue:
                 await self._send(self._batches[0])
                 self._batches.popleft()
                 self._on_change()
-        except Exception as error:  # whatever it was: what comes after it must not leave
+        except Exception as error:  # after any error, later effects must not leave
             self.failure = error
             self._on_change()
         finally:

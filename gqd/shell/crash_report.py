@@ -1,4 +1,4 @@
-"""A job's story for the log, when an invariant of ours is broken: what came, and what was known of the job."""
+"""The log entry for an input that the deciding code failed to handle: the input, and the jobs that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gqd.state.input import ClientRequest, Input, NodeReport
 
 
 def log_crash(input: Input, cluster: Cluster) -> None:
-    """Everything that may help to understand it later; the events are in the database."""
+    """Log what may help to understand the failure; the events are in the database."""
     LOG.critical("the controller could not handle this, and ends: %s", _outline(input))
     for job_id in _job_ids(input):
         job = cluster.jobs.get(job_id)
@@ -19,7 +19,7 @@ def log_crash(input: Input, cluster: Cluster) -> None:
 
 
 def _job_ids(input: Input) -> list[JobId]:
-    """The jobs that an input speaks of."""
+    """Ids of the jobs that an input names."""
     if not isinstance(input, ClientRequest | NodeReport):
         return []
     body = input.body
@@ -29,7 +29,7 @@ def _job_ids(input: Input) -> list[JobId]:
 
 
 def _outline(input: Input) -> str:
-    """Without what is long or secret."""
+    """The input in one line, without long or secret values."""
     match input:
         case ClientRequest():
             return f"{type(input.body).__name__} of {input.peer.user} (uid {input.peer.uid}): {input.body!r}"

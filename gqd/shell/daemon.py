@@ -1,6 +1,6 @@
-"""One gqd, from its files to its last word: puts the parts together, opens the doors, and closes them in order.
+"""The gqd process: assembles its parts, opens the listeners, runs the loop, and closes everything in order.
 
-Owns the process: signals, the pid file, the exit status, and with the store the locks that keep a second gqd out.
+Owns signals, the pid file, the exit status and, with the store, the locks that keep a second gqd out.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from gqd.store.sqlite import SqliteStore, in_use
 
 MANY_JOBS = 10_000
 GARBAGE_LOOK = 10_000
-"""New objects between two looks of the collector; next to nothing here is in cycles."""
+"""New objects between two runs of the garbage collector; almost nothing here is in cycles."""
 
 
 async def serve(location: Location, config: Config, store: Store, blobs: BlobStore) -> None:
-    """Until SIGTERM or SIGINT.  Raises what ended it otherwise; then nothing is acknowledged any more."""
+    """Run the controller until SIGTERM or SIGINT; raises any other cause of its end."""
     clock = Clock()
     counters = Counters()
-    owner_uid = ROOT_UID if is_run_for_all(location) else os.geteuid()  # not that of the user that gqd runs as
+    owner_uid = ROOT_UID if is_run_for_all(location) else os.geteuid()  # not the uid that gqd runs as
     policy = policy_of(config, owner_uid, location)
     core = Controller(_loaded(store), policy)
     core.volatile.zones = load_zones(zones_of(core.cluster))
@@ -139,7 +139,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
 
 
 def _loaded(store: Store) -> Cluster:
-    """Without the collector, which would look through what there is again and again; a long queue it never looks at."""
+    """Load the state with the garbage collector off, and exclude a long queue from later collections."""
     gc.disable()
     try:
         cluster = store.load()
@@ -158,7 +158,7 @@ def _answer(dispatcher: EffectDispatcher, listeners: Listeners, reply: Reply) ->
 
 
 def _remove_key_file(ring: KeyRing, inbox: Inbox, node: str) -> None:
-    """Where it cannot be done now, the key is void all the same, and it is tried again after the next start."""
+    """Delete the key file of a removed node; if that fails, the key is still void, and the next start tries again."""
     try:
         ring.remove_file(node)
     except OSError as error:
@@ -168,14 +168,14 @@ def _remove_key_file(ring: KeyRing, inbox: Inbox, node: str) -> None:
 
 
 def run(location: Location, config: Config) -> int:
-    """The exit status: 0 after a signal, 1 after a failure, which has been logged."""
-    os.umask(0o077)  # what is for others says so where it is made
+    """Run the daemon; returns the exit status: 0 after a signal, 1 after a failure, which is logged."""
+    os.umask(0o077)  # files for other users get their mode where they are created
     raise_descriptor_limit()
     try:
         own = prepare(location, config)
         if own.is_private:
             remove_left_over(Path(own.run_dir))
-        # Root's lock lies in root's directory, so that root may believe the process id in it.
+        # Root's lock file is in root's directory, so that root can trust the process id in it.
         with _only_one(location if os.geteuid() == ROOT_UID else own, own):
             if own.is_of_controller:
                 become(config.controller.user)
@@ -194,14 +194,14 @@ def run(location: Location, config: Config) -> int:
 
 @contextmanager
 def _only_one(location: Location, own: Location) -> Iterator[None]:
-    """The database has a lock of its own; this one holds also where the state directory is made anew under a gqd."""
+    """Hold gqd's lock: unlike the database's, it works even if the state directory is recreated under a running gqd."""
     path = location.lock_path("gqd")
     lock = hold_lock(path, lambda pid: in_use(f"{own.state_dir}/gq.db", pid))
     try:
         yield
     finally:
-        with suppress(PermissionError):  # root's, in root's directory, where gqd has become another user
-            Path(path).unlink(missing_ok=True)  # nothing is left beside the sockets, which are gone, too
+        with suppress(PermissionError):  # a file of root in root's directory, after gqd changed its user
+            Path(path).unlink(missing_ok=True)  # the sockets are gone, too
         os.close(lock)
 
 
@@ -217,7 +217,7 @@ def _stores(location: Location) -> Iterator[tuple[SqliteStore, SqliteBlobStore]]
 
 @contextmanager
 def _pid_file(path: Path) -> Iterator[None]:
-    """Written in one step; taken away at a clean end."""
+    """Write the pid file atomically, and remove it at a clean end."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(f"{os.getpid()}\n")
     fresh.replace(path)

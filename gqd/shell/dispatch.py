@@ -1,7 +1,7 @@
-"""Effects → messages.  Called only when the facts behind the effects are on disk.
+"""Sends effects as messages; called only when their events are on disk.
 
-Owns the links (which route leads to which node) and the grouping of orders and acknowledgements.  A message that
-cannot be delivered is counted and dropped: clients ask again, orders and reports repeat themselves.
+Owns the routes to nodes and the grouping of orders and acknowledgements.  A message that cannot be delivered is counted
+and dropped: clients repeat requests, the controller repeats orders, and nodes repeat reports.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gqd.state.input import ClientRequest, Route
 from gqd.state.policy import Policy
 
 MAX_BLOB_BYTES = 16 * 1024 * 1024
-"""Scripts and environments in one `Orders`; more goes into the next."""
+"""Size of the scripts and environments in one `Orders`; further orders go into the next."""
 
 NodeOrders = list[node.Order]
 
 
 def blob_names(order: node.Order) -> tuple[str, ...]:
-    """The blobs that an order needs beside it."""
+    """Names of the blobs that are sent with an order."""
     if not isinstance(order, node.Prepare):
         return ()
     return tuple(name for name in (order.launch.script_digest, order.launch.environment_digest) if name)
 
 
 def wanted_blobs(effects: tuple[effect.Effect, ...]) -> tuple[str, ...]:
-    """The blobs that must be at hand when these effects are done."""
+    """Names of the blobs that these effects send."""
     names: dict[str, None] = {}
     for one in effects:
         if isinstance(one, effect.SendOrder):
@@ -47,7 +47,7 @@ def wanted_blobs(effects: tuple[effect.Effect, ...]) -> tuple[str, ...]:
 
 
 class EffectDispatcher:
-    """Sends what has been decided, through `listeners` (by name).  `policy` may be changed; then `welcome_again`."""
+    """Sends effects through `listeners` (by name).  After a change of `policy`, call `welcome_again`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class EffectDispatcher:
         self._links: dict[str, Route] = {}
 
     def release(self, effects: tuple[effect.Effect, ...], blobs: Mapping[str, bytes]) -> None:
-        """Do all of it now, nodes before clients: a start is worth more than an answer."""
+        """Send all effects now, those to nodes before replies to clients, so that jobs start early."""
         acks: dict[Route, list[int]] = {}
         orders: dict[str, NodeOrders] = {}
         replies: list[effect.Reply] = []
@@ -97,7 +97,7 @@ class EffectDispatcher:
             self._send_orders(name, owed, blobs)
         for route, seqs in acks.items():
             self._tell(route, node.Ack(seqs=tuple(seqs)))
-        for last in closing:  # a node that is removed has to hear first what it shall stop
+        for last in closing:  # a removed node must first receive its orders to stop
             self._close(last)
         for reply in replies:
             self.reply(reply)
@@ -105,7 +105,7 @@ class EffectDispatcher:
             listener.poll_soon()
 
     def reply(self, reply: effect.Reply) -> None:
-        """Answer a client, directly or through the node that relays."""
+        """Send a reply to a client, directly or through the node that relayed the request."""
         data = client.reply(reply.request_id, self._with_counters(reply.body))
         relayed = relay_target(reply.route)
         if relayed is None:
@@ -172,7 +172,7 @@ class EffectDispatcher:
         self._tell(one.route, node.Unwelcome(why=one.why, is_removed=one.is_removed))
 
     def welcome_again(self) -> None:
-        """Nodes hear from it how often to say that they live."""
+        """Send `Welcome` to every node, which tells it the heartbeat interval."""
         for route in self._links.values():
             self._tell(route, self._welcome())
 
@@ -186,13 +186,13 @@ class EffectDispatcher:
         )
 
     def _with_counters(self, body: client.ReplyBody) -> client.ReplyBody:
-        """The shell's own figures are added where the controller's state is shown."""
+        """The body of a reply; the shell's counters are added to `ClusterInfo`."""
         if not isinstance(body, client.Cluster):
             return body
         counters = {**body.info.counters, **self._counters.as_dict()}
         return client.Cluster(info=msgspec.structs.replace(body.info, counters=counters))
 
-    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send_orders(self, name: str, owed: NodeOrders, blobs: Mapping[str, bytes]) -> None:
         link = self._links.get(name)
@@ -214,7 +214,7 @@ class EffectDispatcher:
 
 
 def _bunches(orders: NodeOrders, blobs: Mapping[str, bytes]) -> list[NodeOrders]:
-    """In sequence, each bunch with at most `MAX_BLOB_BYTES` of blobs (or one order that has more)."""
+    """The orders in sequence, in groups with at most `MAX_BLOB_BYTES` of blobs (or a single order that has more)."""
     bunches: list[NodeOrders] = []
     room = 0
     for order in orders:

@@ -1,8 +1,8 @@
-"""Rehearses the queue in slices, when there is nothing better to do, and keeps it to its share of the loop's time.
+"""Runs start estimates in slices, and limits their share of the loop's time.
 
-Owns the pace only.  Estimates may take seconds of work for a long queue; a slice takes milliseconds (`SLICE_S`), and
-after it the rehearsal rests so many times as long (`REST`; less where somebody waits for the answer), so that requests,
-reports and planning passes go before it.
+Owns only the pace.  Estimates of a long queue may take seconds of work.  A slice takes milliseconds (`SLICE_S`), and
+the next one waits `REST` times as long (less if a client waits for the answer), so that requests, reports and planning
+passes have precedence.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gqd.control.turn import Turn
 
 SLICE_S = 0.004
 WORK = 16
-"""Units of work between two looks at the clock."""
+"""Units of work between two readings of the clock."""
 REST = 9.0
 REST_WHEN_ASKED = 1.0
 
 
 class Estimated(Protocol):
-    """The controller, as far as estimates go."""
+    """The part of the controller that makes estimates."""
 
     def wants_estimates(self, now: float) -> bool: ...
     def is_asked_for_estimates(self) -> bool: ...
@@ -37,15 +37,15 @@ class Estimating:
         self._rests_until = 0.0
 
     def is_due(self, now: float) -> bool:
-        """A slice should run in this turn."""
+        """Whether a slice should run in this turn."""
         return self._timer() >= self._rests_until and self._core.wants_estimates(now)
 
     def rest_s(self, now: float) -> float | None:
-        """How long a wanted slice has to wait yet; None: none is wanted."""
+        """Seconds until the next slice may run; None: none is wanted."""
         return max(0.0, self._rests_until - self._timer()) if self._core.wants_estimates(now) else None
 
     def slice(self, now: float) -> Turn:
-        """Some milliseconds of it; what came of it, if that was the end of a study."""
+        """Work on estimates for some milliseconds; returns the turn that ends a forecast task, else an empty one."""
         began = self._timer()
         turn = Turn()
         while not turn.events and not turn.effects and self._timer() - began < SLICE_S:

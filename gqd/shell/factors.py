@@ -1,13 +1,13 @@
-"""The site's own factors of the priority: found among the installed packages, checked, and kept from harm.
+"""The site's own priority factors: found among the installed packages, checked, and guarded against failures.
 
-A package announces one in its entry points::
+A package declares a factor in its entry points::
 
     [project.entry-points."gq.priority_factors"]
     deadline_near = "our_gq.factors:deadline_near"
 
-and gq.toml gives it a weight: ``[priority.factors] deadline_near = 2000``.  It is `gqd.sched.plugins.PriorityFactor`.
-Only those with a weight are loaded, when gqd starts and when gq.toml is read again; a package that was installed
-meanwhile is found then, one that was changed needs a restart.
+and gq.toml gives it a weight: ``[priority.factors] deadline_near = 2000``.  A factor is a
+`gqd.sched.plugins.PriorityFactor`.  Only factors with a weight are loaded, when gqd starts and when gq.toml is
+reloaded; a reload finds packages installed since, while a changed package needs a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP = "gq.priority_factors"
 
 
 def load_factors(weights: Mapping[str, float]) -> dict[str, PriorityFactor]:
-    """Those that gq.toml gives a weight; `UsageError` where one is not there, or does not keep to the contract."""
+    """The factors with a weight in gq.toml; `UsageError` if one is missing or violates the contract of factors."""
     return find_factors(weights, entry_points(group=GROUP)) if weights else {}
 
 
@@ -56,7 +56,7 @@ def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
 
 
 class GuardedFactor:
-    """A factor that fails on a real queue counts as 0 for all jobs, and says so once in the log."""
+    """A factor that counts as 0 for all jobs when it fails, and logs its first failure."""
 
     def __init__(self, name: str, factor: PriorityFactor) -> None:
         self._name = name

@@ -1,7 +1,7 @@
-"""Inputs that wait for their turn, in order and bounded.
+"""The bounded queue of inputs that wait for the loop.
 
-Owns the bound: while it is full the doors are not read, so that the peers' own queues fill and they wait.  Nothing
-that is here has been acknowledged.
+Owns the bound: while the inbox is full no listener is read, so that the peers' own queues fill and they wait.  Nothing
+in the inbox has been acknowledged.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gqd.state.input import Input
 
 
 class Item(NamedTuple):
-    """An input, and what must be in the blob store before it is handled."""
+    """An input, and the blobs that must be stored before it is handled."""
 
     input: Input
     blobs: dict[str, bytes]
 
 
 class Inbox:
-    """`on_item` is called when something has come, `on_room` when there is room again after it was full."""
+    """Calls `on_item` for each new input, and `on_room` when there is room again after it was full."""
 
     def __init__(self, limit: int, on_item: Callable[[], None], on_room: Callable[[], None]) -> None:
         self._items: deque[Item] = deque()
@@ -34,7 +34,7 @@ class Inbox:
         return len(self._items)
 
     def has_room(self) -> bool:
-        """False: do not put; `on_room` will be called."""
+        """Whether an input may be put; if not, `on_room` will be called later."""
         if len(self._items) < self._limit:
             return True
         self._was_full = True

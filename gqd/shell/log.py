@@ -1,7 +1,6 @@
-"""The controller's log: one line per fact, with job and node as fields.
+"""The controller's log: one line for each event, with job and node as fields.
 
-Owns which facts are told, and which of their values.  Only the shell logs; what the deciding code has to say are
-events.
+Owns which events and which of their fields are logged.  Only the shell logs; the deciding code emits events.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _TOLD = (
     event.NodeJoined,
     event.KeyRevoked,
 )
-"""Facts that an administrator wants to see without asking; all others at level debug."""
+"""Events that are logged at level info; all others at level debug."""
 _WORDY = frozenset({
     "at", "spec", "inventory", "ticket_key", "key", "answer", "layout", "grants", "step_public_key", "to", "body",
 })  # fmt: skip
-"""Fields that are too long for a line, or secret."""
+"""Fields that are not logged, since they are long or secret."""
 
 
 def set_up_logging(level: str, as_json: bool) -> None:
@@ -45,7 +44,7 @@ def set_up_logging(level: str, as_json: bool) -> None:
 
 
 def log_facts(events: tuple[Event, ...]) -> None:
-    """One line per event, when it has become durable."""
+    """Log one line for each event; call it when the events are durable."""
     for fact in events:
         level = logging.INFO if isinstance(fact, _TOLD) else logging.DEBUG
         if LOG.isEnabledFor(level):
@@ -53,7 +52,7 @@ def log_facts(events: tuple[Event, ...]) -> None:
 
 
 def _fields(fact: Event) -> dict[str, object]:
-    """The event's values as words; attempts and steps as the job and the number in it."""
+    """The event's fields as plain values; attempt and step ids become the job id and a number."""
     fields: dict[str, object] = {}
     for name in fact.__struct_fields__:
         value = getattr(fact, name)

@@ -1,11 +1,11 @@
 """The controller's loop: inbox → handle → plan → commit → effects.
 
-Owns the turn and its order; decides nothing.  Each turn takes what has come (at most `TURN_INPUTS`), makes the
+Owns the order within a turn; decides nothing.  Each turn takes inputs from the inbox (at most `TURN_INPUTS`), makes the
 scripts and environments of submissions durable, reads the clock once, lets the deciding code handle each input, runs
-a slice of the planner, and sends the changed rows and the effects on their way as one parcel.
+a slice of the planner, and queues the changed rows and the effects as one batch.
 
-It ends by `stop`, by a failed commit, or by a broken invariant; in the last two cases nothing that was not durable
-has been acknowledged, and the daemon starts again from the store.
+The loop ends by `stop`, by a failed commit, or by a broken invariant.  In the last two cases nothing has been
+acknowledged that was not durable, and the daemon starts again from the store.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gqd.store.rows.rows import materialise
 
 TURN_INPUTS = 512
 MIN_TICK_S = 0.005
-"""However soon time is said to matter, the loop does not spin."""
+"""Minimum delay of a tick, so that the loop never spins."""
 
 
 class Core(Protocol):
-    """The deciding code, as the loop sees it; `gqd.control.controller.Controller`."""
+    """The part of the deciding code that the loop calls; implemented by `gqd.control.controller.Controller`."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -45,7 +45,7 @@ class Core(Protocol):
 
 
 class Loop:
-    """`commit_queue` and `inbox` call `wake` when something has changed."""
+    """Runs turns; `CommitQueue` and `Inbox` call `wake` when something has changed."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Loop:
         self._estimating = estimating
         self._clock = clock
         self.tick_s = tick_s
-        """At least so often time passes; may be changed."""
+        """Maximum time between two ticks; may be changed."""
         self._counters = counters
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -73,12 +73,12 @@ class Loop:
         self._changed.set()
 
     def stop(self) -> None:
-        """End after the turn that is under way; what was decided still leaves."""
+        """End the loop after the current turn; its effects still leave."""
         self._is_stopping = True
         self.wake()
 
     async def run(self, inbox: Inbox, blobs: BlobStore, commit_queue: CommitQueue) -> None:
-        """Until `stop`.  Raises what ended it otherwise."""
+        """Run turns until `stop`; raises the failure that ends the loop otherwise."""
         self._send(commit_queue, [self._core.resume(self._clock.now())])
         try:
             while not self._is_stopping:
@@ -92,7 +92,7 @@ class Loop:
             self._cancel_alarms()
 
     async def _work(self, inbox: Inbox, commit_queue: CommitQueue) -> None:
-        """Until there is something to do and room for what comes of it."""
+        """Wait until there is something to do and the commit queue has room."""
         if self._planning.is_under_way:
             await asyncio.sleep(0)
         while not self._is_stopping:
@@ -115,12 +115,12 @@ class Loop:
             raise commit_queue.failure
 
     async def _keep_blobs(self, items: list[Item], blobs: BlobStore) -> None:
-        """Scripts and environments first: no row may name what is not there."""
+        """Store scripts and environments before the turn: no row may name a missing blob."""
         fresh = {name: data for item in items for name, data in item.blobs.items()}
         if fresh:
             await blobs.put(fresh)
 
-    # ── one turn ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── one turn ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _turn(self, inputs: list[Input], commit_queue: CommitQueue) -> None:
         now = self._clock.now()
@@ -158,13 +158,13 @@ class Loop:
         if batch is not None or effects:
             commit_queue.push(batch, tuple(effects))
 
-    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_tick_due(self, now: float) -> bool:
         return self._alarm_rang or now - self._ticked_at >= self.tick_s
 
     def _set_alarms(self) -> None:
-        """Before going to sleep: when time will matter next is worth asking only then."""
+        """Set the timers before the loop sleeps: the next tick, and the next slice of planning and estimates."""
         now = self._clock.now()
         due_at = self._ticked_at + self.tick_s
         wanted_at = self._core.next_wakeup(now)

@@ -1,4 +1,4 @@
-"""What the shell counts.  Plain ints, shown in `ClusterInfo.counters`; nothing decides by them."""
+"""Counters of the shell, shown in `ClusterInfo.counters`; no decision depends on them."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from dataclasses import asdict, dataclass
 @dataclass(slots=True)
 class Counters:
     requests: int = 0
-    """Client requests taken in, relayed ones included."""
+    """Client requests accepted, including relayed ones."""
     reports: int = 0
     heartbeats: int = 0
     hellos: int = 0
     joins: int = 0
-    """Nodes that wanted to join with a token that was open."""
+    """Requests of nodes to join with a valid token."""
     refused_at_door: int = 0
-    """Answered with a refusal before they were an input: too large, unknown, another version."""
+    """Requests refused by a listener: too large, unknown, or of another version."""
     not_served: int = 0
-    """Came from a user whom this controller does not serve."""
+    """Messages of users whom this controller does not serve."""
     malformed: int = 0
-    """Dropped: not a message of this protocol."""
+    """Messages dropped because they are not of this protocol."""
     impostors: int = 0
-    """Dropped: a node that spoke for another, or without a key that is valid now."""
+    """Messages dropped because their key belongs to another node, or is no longer valid."""
     handshakes_refused: int = 0
-    """CURVE keys that are not known, or not for that door."""
+    """Handshakes with CURVE keys that are unknown, or not for that listener."""
     introductions: int = 0
-    """Keys that MUNGE vouched for."""
+    """Keys accepted because of a MUNGE credential."""
     introductions_refused: int = 0
     links_unproven: int = 0
-    """Links over tcp that ended without the proof of a key, of one host counted once in a while."""
+    """Tcp links that ended without the proof of a key; counted at intervals for each host."""
     incidents: int = 0
-    """Of what the doors turned away: told to the audit trail."""
+    """Rejections recorded in the audit trail."""
     incidents_untold: int = 0
-    """Too many in one minute to be told."""
+    """Rejections that were not recorded, since there were too many in one minute."""
     links_cut: int = 0
-    """Links that one host, or one user of this host, opened beyond its part, or that brought what had no end."""
+    """Links cut because one host or user had too many, or sent too much."""
     replies: int = 0
     replies_dropped: int = 0
-    """The client had gone, or did not read; it asks again."""
+    """Replies dropped because the client was gone or did not read; the client repeats its request."""
     orders: int = 0
     orders_dropped: int = 0
-    """No link to the node; orders repeat."""
+    """Orders dropped because there was no link to the node; the controller repeats orders."""
     turns: int = 0
     inputs: int = 0
     batches: int = 0
     plans: int = 0
     inbox_full: int = 0
-    """How often the doors had to wait."""
+    """How often the inbox was full and the listeners had to wait."""
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

@@ -1,8 +1,8 @@
-"""Runs the planner in slices, between which requests are handled, and keeps it to its share of the loop's time.
+"""Runs the planner in slices between which requests are handled, and limits its share of the loop's time.
 
-Owns the pace only.  A long queue makes a pass long; while clients submit and jobs end, a pass is wanted all the time.
-So after each pass the planner rests as long as the pass took (`REST`): a short pass is followed by the next at once,
-and a long one leaves half of the time to everything else.
+Owns only the pace.  A pass over a long queue takes long, and while clients submit and jobs end a pass is always wanted.
+So after each pass the planner rests as long as the pass took (times `REST`): a short pass is followed by the next at
+once, and a long one leaves half of the time to everything else.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gqd.sched.snapshot.model import Snapshot
 from gqd.state.plan import Plan
 
 SLICE = 64
-"""Units of work that are done before the clock is looked at."""
+"""Units of work between two readings of the clock."""
 SLICE_S = 0.01
-"""A slice ends after so long, and a request waits no longer for it than that and one such portion."""
+"""Length of a slice; a request waits at most for one slice and `SLICE` units of work."""
 REST = 1.0
 
 
 class Planner(Protocol):
-    """`gqd.sched.planner.Planner`"""
+    """The planner, as implemented by `gqd.sched.planner.Planner`."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -32,7 +32,7 @@ class Planner(Protocol):
 
 
 class Planned(Protocol):
-    """The controller, as far as planning goes."""
+    """The part of the controller that takes part in planning."""
 
     def wants_plan(self, now: float) -> bool: ...
     def snapshot(self, now: float) -> Snapshot: ...
@@ -51,7 +51,7 @@ class Planning:
         self.passes = 0
 
     def is_due(self, now: float) -> bool:
-        """A slice should run in this turn."""
+        """Whether a slice should run in this turn."""
         return self._planner.is_busy or (self._core.wants_plan(now) and self._timer() >= self._rests_until)
 
     @property
@@ -59,11 +59,11 @@ class Planning:
         return self._planner.is_busy
 
     def rest_s(self, now: float) -> float | None:
-        """How long a wanted pass has to wait yet; None: none is wanted."""
+        """Seconds until the next pass may begin; None: none is wanted."""
         return max(0.0, self._rests_until - self._timer()) if self._core.wants_plan(now) else None
 
     def slice(self, now: float) -> Turn:
-        """Look at some jobs; when that ends the pass, what came of it."""
+        """Plan for one slice; returns the turn of the adopted plan if the pass ends, else an empty turn."""
         began = self._timer()
         if not self._planner.is_busy:
             self._spent_s = 0.0

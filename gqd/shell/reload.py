@@ -1,8 +1,8 @@
-"""gq.toml, read again while the controller runs: what of it is in force at once, and what waits for a restart.
+"""Reloading gq.toml while the controller runs: which settings take effect at once, and which wait for a restart.
 
-Owns that comparison.  A file that cannot be read, is not safe or is wrong changes nothing, and neither does one whose
-submit hook cannot be loaded.  What the doors and the database were opened with stays as it was until gqd starts again;
-what only nodes read, until their gqnode does.
+Owns that comparison.  A file that cannot be read, is unsafe or invalid, or whose submit hook cannot be loaded changes
+nothing.  Settings with which the listeners and the database were opened stay until gqd restarts; settings that only
+nodes read stay until gqnode restarts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPENED_WITH = frozenset({
 })  # fmt: skip
 """Keys that wait for a restart of gqd."""
 _KEPT = ("cluster", "endpoint", "client_endpoint", "server_key", "owner_uid", "is_shared")
-"""Of the policy, likewise."""
+"""Fields of the policy that wait for a restart of gqd."""
 _OF_COMMANDS = "client."
 _OF_NODES = "node."
 _ALSO_OF_CONTROLLER = ".login"
@@ -39,7 +39,7 @@ MAX_NAMED = 12
 
 
 class Reloader:
-    """`adopt` (what was in force, what is now, what comes of that) tells the parts of the shell."""
+    """Reads gq.toml again; `adopt` (old config, new config, policy, hook settings) updates the parts of the shell."""
 
     def __init__(
         self,
@@ -58,20 +58,20 @@ class Reloader:
         self._readings: set[asyncio.Task[None]] = set()
 
     def read(self, request: ClientRequest | None = None) -> None:
-        """Read the file; what comes of it goes into the inbox.  `request`: who asked, if it was not a signal."""
+        """Read the file and put the result into the inbox.  `request`: the client's request; None: a signal."""
         reading = asyncio.ensure_future(self._read(request))
         self._readings.add(reading)
         reading.add_done_callback(self._readings.discard)
 
     async def close(self) -> None:
-        """Who asked and was not answered asks again."""
+        """Cancel reads that are not done; clients repeat unanswered requests."""
         for reading in self._readings:
             reading.cancel()
         if self._readings:
             await asyncio.wait(self._readings)
 
     async def _read(self, request: ClientRequest | None) -> None:
-        """One at a time: what another has put in force is what this one compares with."""
+        """Read after all earlier requests, so that each one compares with the settings in force."""
         async with self._turn:
             if request is not None and isinstance(request.body, CheckConfig):
                 self._check(request, request.body)
@@ -79,7 +79,7 @@ class Reloader:
                 await self._read_alone(request)
 
     def _check(self, request: ClientRequest, asked: CheckConfig) -> None:
-        """The submit hook is not tried: whoever may ask need not be allowed to name code that this process loads."""
+        """Check a file without loading its hook: who may check need not be allowed to run code in this process."""
         try:
             config = parse_config(asked.text, asked.path)
             policy = policy_of(config, self._policy.owner_uid, self._location)
@@ -111,7 +111,7 @@ class Reloader:
 
 
 def what_changed(started: Config, current: Config, fresh: Config) -> str:
-    """In words: what differs from before, and of what the daemons started with what waits for a restart."""
+    """A sentence: the settings that took effect, and those that wait for a restart of a daemon."""
     in_force = [key for key in _differences(current, fresh) if not _waits_for(key)]
     waiting = _differences(started, fresh)
     parts = [f"in force: {_listed(in_force)}" if in_force else "nothing that takes effect at once has changed"]
@@ -123,9 +123,9 @@ def what_changed(started: Config, current: Config, fresh: Config) -> str:
 
 
 def what_would_change(started: Config, current: Config, fresh: Config) -> str:
-    """A line for each key that differs, with its value before and after, under what it would wait for.
+    """A line with old and new value for each key that differs, grouped by when the change would take effect.
 
-    Below a table that is new, such as a partition, is a line for each key that the file sets in it.
+    A new table, such as a partition, is followed by a line for each key that the file sets in it.
     """
     before, after = ({key: value for key, value, _ in config.settings()} for config in (current, fresh))
     waiting = _differences(started, fresh)
@@ -146,7 +146,7 @@ _MAX_VALUE = 60
 
 
 def _change(fresh: Config, before: dict[str, object], after: dict[str, object], key: str) -> Iterator[str]:
-    """Lines about a key, or about a table that is new or gone."""
+    """The lines about a changed key, or about a table that was added or removed."""
     if key in before or key in after:
         yield f"  {key}: {_value(before, key)} -> {_value(after, key)}"
         return
@@ -158,7 +158,7 @@ def _change(fresh: Config, before: dict[str, object], after: dict[str, object], 
 
 
 def _value(settings: dict[str, object], key: str) -> str:
-    """A value in a few characters."""
+    """A value as short text."""
     if key not in settings:
         return "absent"
     if is_duration(key) and isinstance(settings[key], int | float):
@@ -168,14 +168,14 @@ def _value(settings: dict[str, object], key: str) -> str:
 
 
 def _waits_for(key: str) -> str:
-    """The daemon that has to start again; empty: none."""
+    """The daemon that must restart for a change of this key; empty: none."""
     if key.startswith(_OF_NODES):
         return "" if key.endswith(_ALSO_OF_CONTROLLER) else "gqnode"
     return "gqd" if key in OPENED_WITH else ""
 
 
 def _differences(before: Config, after: Config) -> list[str]:
-    """Dotted keys in the order of the file; a partition or node that is new or gone is one."""
+    """Dotted keys that differ, in the order of the file; an added or removed partition or node counts as one key."""
     old, new = ({key: value for key, value, _ in config.settings()} for config in (before, after))
     return list(dict.fromkeys(_changes(old, new)))
 

@@ -1,11 +1,10 @@
-"""What gqd forgets in time: old lines of the change log and of the audit trail, past reservations, jobs that ended long
-ago, and scripts that no job needs any more.
+"""Deletion of old data: events, audit entries, past reservations, jobs that ended long ago, and unused scripts.
 
-Owns when.  It works beside the loop, in small portions: reads in a thread, writes behind what the loop writes.
+Owns the schedule.  It runs beside the loop in small portions: reads in a thread, writes behind those of the loop.
 
-A script or an environment is dropped only if no kept job names it, seen twice with a while between, and if nobody has
-put it meanwhile (`BlobStore.suspect`).  A submission puts first and names at once after, so whoever put before the
-first look is named by the second.
+A script or an environment is deleted only if no kept job names it in two checks `SETTLE_S` apart, and if no submission
+put it in between (`BlobStore.suspect`).  A submission puts its blobs first and names them at once after, so a blob that
+was put before the first check is named by the second.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from gq.config.config import HistorySettings
 from gq.errors import GqError
 from gq.host.clock import Clock
 from gqd.shell.log import LOG
-from gqd.store.protocol import Batch, BlobStore, Forgetting, Store, StoreFailed
+from gqd.store.protocol import Batch, BlobStore, RetentionCutoffs, Store, StoreFailed
 
 FIRST_AFTER_S = 60.0
 EVERY_S = 3600.0
 SETTLE_S = 60.0
-"""Between the two looks: no submission is on its way for so long."""
+"""Time between the two checks: no submission takes so long."""
 PAGE = 5000
 _DAY_S = 86_400.0
 
@@ -34,10 +33,10 @@ class Retention:
         self._settings = settings
         self._settle_s = settle_s
         self._clock = Clock()
-        """Of its own: the loop's tells the loop of leaps."""
+        """A clock of its own, since reading the loop's clock would take leaps away from the loop."""
 
     async def run(self) -> None:
-        """For ever.  A store that has failed ends the loop, which says so."""
+        """Run for ever.  If the store has failed, the loop ends and reports it."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             with contextlib.suppress(StoreFailed):
@@ -55,8 +54,8 @@ class Retention:
             LOG.error(message, error, exc_info=not isinstance(error, GqError))
 
     async def forget_lines(self) -> None:
-        """In batches of their own, each a small transaction."""
-        wanted = Forgetting(
+        """Delete old rows in separate batches, each a small transaction."""
+        wanted = RetentionCutoffs(
             events_before=self._before(self._settings.keep_events_days),
             audit_before=self._before(self._settings.keep_audit_days),
             occurrences_before=self._before(self._settings.keep_reservations_days),
@@ -66,7 +65,7 @@ class Retention:
             await self._store.commit(Batch(events=(), upserts={}, forgetting=wanted))
 
     async def drop_scripts(self) -> int:
-        """How many."""
+        """Delete unused scripts and environments; returns their number."""
         before = self._before(self._settings.keep_scripts_days)
         if before is None:
             return 0
@@ -84,7 +83,7 @@ class Retention:
             return 0
         self._blobs.suspect(unnamed)
         await asyncio.sleep(self._settle_s)
-        await self._store.commit(Batch(events=(), upserts={}))  # behind whatever was on its way at the first look
+        await self._store.commit(Batch(events=(), upserts={}))  # after all writes that were pending at the first check
         return await self._blobs.drop(unnamed - await asyncio.to_thread(self._store.named_blobs, before))
 
     def _before(self, days: int) -> float | None:

@@ -1,4 +1,4 @@
-"""gq.toml → the `Policy` that decisions depend on."""
+"""Derives from gq.toml the `Policy` that decisions depend on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gqd.state.policy import ALL_NODES, Partition, Policy
 
 _LOCAL_TIME = Path("/etc/localtime")
 _EVERY_ADDRESS = frozenset({"*", "0.0.0.0", "[::]"})
-"""To listen on; nobody can connect to them from elsewhere."""
+"""Addresses to listen on that are of no use to clients."""
 
 
 def policy_of(config: Config, owner_uid: int, location: Location | None = None) -> Policy:
-    """`location`: where the controller runs, if it does; then its key is read, which must be there for a tcp door.
+    """The policy.  `location`: of a controller that runs; its key is read then, and must exist for a tcp listener.
 
-    Raises `UsageError` where the file asks for what this host does not have.
+    Raises `UsageError` if the file requires something that this host does not have.
     """
     if location is not None:
         check_sendmail(config.notify.mail, config.path)
@@ -73,7 +73,7 @@ def _zone(config: Config) -> tzinfo:
 
 
 def local_zone() -> tzinfo:
-    """The machine's, with its rules; where nothing says which it is, what the clock is ahead of UTC now."""
+    """The time zone of this machine with its rules; if it is unknown, the present offset from UTC."""
     try:
         if name := os.environ.get("TZ", "").removeprefix(":"):
             return ZoneInfo(name)
@@ -89,7 +89,7 @@ def local_zone() -> tzinfo:
 
 
 def _endpoint(settings: ControllerSettings, listen: str | None) -> str:
-    """Where other hosts reach a door of the controller, as far as it can know."""
+    """The endpoint at which other hosts reach a listener of the controller; empty: it does not listen."""
     if listen is None:
         return ""
     host, _, port = listen.removeprefix("tcp://").rpartition(":")
@@ -106,7 +106,7 @@ def _server_key(location: Location) -> str:
 
 
 def _partitions(settings: tuple[PartitionSettings, ...]) -> tuple[Partition, ...]:
-    """Where none is the default, the first is."""
+    """The partitions; if none is marked as the default, the first one is."""
     has_default = any(one.default for one in settings)
     return tuple(
         Partition(

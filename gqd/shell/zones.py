@@ -1,4 +1,4 @@
-"""Time zones from this host's files, for the deciding code, which reads none."""
+"""Loads time zones from this host's files for the deciding code, which reads no files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gqd.state.cluster import Cluster
 
 
 def load_zones(names: Iterable[str]) -> dict[str, tzinfo]:
-    """By name; those that this host does not know are left out."""
+    """The time zones by name; unknown ones are left out."""
     found = {name: _load(name) for name in dict.fromkeys(names) if name}
     return {name: zone for name, zone in found.items() if zone is not None}
 
@@ -24,7 +24,7 @@ def _load(name: str) -> tzinfo | None:
 
 
 def zones_named_by(body: client.RequestBody) -> Iterable[str]:
-    """What a request names."""
+    """Names of the time zones in a request."""
     match body:
         case client.SetReservation():
             return (body.booking.zone,)
@@ -35,6 +35,6 @@ def zones_named_by(body: client.RequestBody) -> Iterable[str]:
 
 
 def zones_of(cluster: Cluster) -> Iterable[str]:
-    """What is kept names."""
+    """Names of the time zones in stored crontabs and reservations."""
     of_entries = [entry.cron.zone for crontab in cluster.crontabs.values() for entry in crontab.entries.values()]
     return [*[one.booking.zone for one in cluster.reservations.values()], *of_entries]

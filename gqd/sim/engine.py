@@ -25,7 +25,7 @@ from gq.wire import node as wire
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
 from gqd.sched.planner import Planner
-from gqd.sim.virtual_nodes import Fleet, Later
+from gqd.sim.virtual_nodes import FutureReport, VirtualNodes
 from gqd.sim.workload import SimJob, Site
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Effect, Reply
@@ -90,7 +90,7 @@ class Engine:
         self._controller = Controller(Cluster(), _for_virtual_nodes(site, policy, start_delay_s))
         self._planner = Planner()
         self._lengths: dict[JobId, tuple[float, bool]] = {}
-        self._fleet = Fleet(site.nodes, self._lengths, start_delay_s, resume_s)
+        self._virtual_nodes = VirtualNodes(site.nodes, self._lengths, start_delay_s, resume_s)
         self._places: dict[JobId, int] = {}
         self._heap: list[tuple[float, int, int, NodeReport]] = []
         """(instant, place of the job in the trace, running number, what is said)."""
@@ -133,7 +133,7 @@ class Engine:
     def _set_up(self, now: float) -> None:
         """Nodes register; accounts and what belongs to them are set up."""
         self._obey(self._controller.resume(now).effects, now)
-        for hello in self._fleet.hellos():
+        for hello in self._virtual_nodes.hellos():
             self._handle(hello, now)
         for number, body in enumerate(self._setup):
             self._ask(_ROOT, body, -1 - number, now)
@@ -196,7 +196,7 @@ class Engine:
     def _report(self, report: NodeReport, now: float) -> None:
         body = report.body
         if isinstance(body, wire.AttemptEnded):
-            if not self._fleet.comes_to_its_end(body.attempt_id):
+            if not self._virtual_nodes.comes_to_its_end(body.attempt_id):
                 return
             job_id = body.attempt_id.job_id
             self._run.ends_s[self._places.pop(job_id)] = body.ended_at - EPOCH
@@ -208,7 +208,7 @@ class Engine:
 
     def _note_start(self, job_id: JobId, at_s: float) -> None:
         place = self._places[job_id]
-        stopped_at = self._fleet.stopped_at.pop(job_id, None)
+        stopped_at = self._virtual_nodes.stopped_at.pop(job_id, None)
         if stopped_at is None:
             self._run.starts_s[place] = at_s
         else:
@@ -216,7 +216,7 @@ class Engine:
 
     def _obey(self, effects: Iterable[Effect], now: float) -> None:
         """Nodes do as they are told; what they say follows in the same instant, or is brought up later."""
-        said, later = self._fleet.obey(effects, now)
+        said, later = self._virtual_nodes.obey(effects, now)
         for one in later:
             self._push(one, now)
         for report in self._as_they_were_taken(said) if len(said) > 1 else said:
@@ -229,7 +229,7 @@ class Engine:
             return said
         return sorted(said, key=lambda one: nodes[one.node].free_since)
 
-    def _push(self, one: Later, now: float) -> None:
+    def _push(self, one: FutureReport, now: float) -> None:
         self._count += 1
         place = self._places[one.job_id]
         heapq.heappush(self._heap, (now + one.in_s, place, self._count, one.report))

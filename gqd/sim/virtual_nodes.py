@@ -1,11 +1,11 @@
-"""Virtual nodes: they do what they are ordered at once and well, and a job runs as long as it was recorded.  Pure.
+"""Virtual nodes: they carry out each order at once, without failure; a job runs as long as the trace says.  Pure.
 
-Owns what nodes say: hello, prepared, gone, started, ended, emptied.  What takes time (the start of a job, and the job
-itself) is told as a `Later`, for the engine to bring up when it is due.  Nothing is encoded, and what a controller
-takes for granted (that an order has been received, when what it leads to follows in the same instant) is not said.
+Owns the messages of nodes: hello, prepared, go received, started, ended, emptied.  What takes time (the start of a job,
+and its run) is returned as a `FutureReport`, which the engine delivers when it is due.  Nothing is encoded; receipts
+of orders are left out where the report that the order leads to follows in the same instant.
 
-A job that is stopped has saved its work at that moment.  If it starts again, it goes on from there, and what it takes
-to resume is paid first.
+A job that is stopped has saved its work at that instant.  When it starts again it continues from there, after
+`resume_s` for resuming.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ MASTER_PORT = 20000
 _WELL = ExitStatus()
 
 
-class Later(NamedTuple):
-    """What a node will say of a job in so many seconds."""
+class FutureReport(NamedTuple):
+    """The report about a job that a node will send in `in_s` seconds."""
 
     in_s: float
     job_id: JobId
     report: NodeReport
 
 
-class Fleet:
-    """`lengths`: by job, how long it has to run still, and whether its time limit ends it; `resume_s` is added to that
-    of a job that was stopped."""
+class VirtualNodes:
+    """All nodes of a simulation.
+
+    `lengths` gives by job the remaining run time in seconds and whether its time limit ends it; `resume_s` is added to
+    the remaining run time of a job that was stopped.
+    """
 
     def __init__(
         self,
@@ -52,21 +55,21 @@ class Fleet:
         self._resume_s = resume_s
         self._routes: dict[str, Route] = {name: ("nodes", name.encode()) for name in nodes}
         self._launched: dict[AttemptId, tuple[str, bool]] = {}
-        """(batch node, whether it is the only one) of attempts that have not gone."""
+        """(batch node, whether it is the only node) of attempts that were prepared but not launched."""
         self._begun: dict[AttemptId, float] = {}
-        """When those that run did."""
+        """Start instants of the running attempts."""
         self.stopped_at: dict[JobId, float] = {}
-        """Of those that have not started again."""
+        """The instants at which jobs were stopped that have not started again."""
         self._seq = 0
 
     def hellos(self) -> list[NodeHello]:
-        """All nodes register."""
+        """The registrations of all nodes."""
         return [NodeHello(route=self._routes[name], hello=_hello(name, has)) for name, has in self._nodes.items()]
 
-    def obey(self, effects: Iterable[Effect], now: float) -> tuple[list[NodeReport], list[Later]]:
-        """What nodes say to their orders now, and what they will say."""
+    def obey(self, effects: Iterable[Effect], now: float) -> tuple[list[NodeReport], list[FutureReport]]:
+        """Carry out orders; returns the reports of this instant and the later ones."""
         said: list[NodeReport] = []
-        later: list[Later] = []
+        later: list[FutureReport] = []
         for effect in effects:
             if not isinstance(effect, SendOrder):
                 continue
@@ -86,11 +89,11 @@ class Fleet:
         return said, later
 
     def comes_to_its_end(self, attempt_id: AttemptId) -> bool:
-        """As was told when it started; not if it has been stopped since."""
+        """Whether the end that was predicted at the start takes place: not if the attempt was stopped since."""
         return self._begun.pop(attempt_id, None) is not None
 
     def _stop(self, attempt_id: AttemptId, now: float) -> None:
-        """The first of its nodes to hear of it stops all of it."""
+        """Stop the whole attempt; the orders to its other nodes then change nothing."""
         self._launched.pop(attempt_id, None)
         began_at = self._begun.pop(attempt_id, None)
         if began_at is None:
@@ -99,7 +102,7 @@ class Fleet:
         self._lengths[attempt_id.job_id] = max(0.0, length_s - (now - began_at)) + self._resume_s, is_cut
         self.stopped_at[attempt_id.job_id] = now
 
-    def _prepare(self, node: str, launch: wire.Launch, said: list[NodeReport], later: list[Later]) -> None:
+    def _prepare(self, node: str, launch: wire.Launch, said: list[NodeReport], later: list[FutureReport]) -> None:
         attempt_id = launch.attempt_id
         if launch.node_rank == 0:
             self._launched[attempt_id] = node, len(launch.members) == 1
@@ -108,9 +111,11 @@ class Fleet:
             said.append(ready)
             return
         said.append(self._report(node, wire.PrepareReceived(attempt_id=attempt_id)))
-        later.append(Later(self._start_delay_s, attempt_id.job_id, ready))
+        later.append(FutureReport(self._start_delay_s, attempt_id.job_id, ready))
 
-    def _go(self, node: str, attempt_id: AttemptId, now: float, said: list[NodeReport], later: list[Later]) -> None:
+    def _go(
+        self, node: str, attempt_id: AttemptId, now: float, said: list[NodeReport], later: list[FutureReport]
+    ) -> None:
         batch_node, is_alone = self._launched.get(attempt_id, ("", False))
         if batch_node != node:
             said.append(self._report(node, wire.GoReceived(attempt_id=attempt_id)))
@@ -127,7 +132,7 @@ class Fleet:
             ended_at=now + length_s,
             cell_emptied=is_alone,
         )
-        later.append(Later(length_s, attempt_id.job_id, self._report(node, ended)))
+        later.append(FutureReport(length_s, attempt_id.job_id, self._report(node, ended)))
 
     def _report(self, node: str, body: wire.ReportBody) -> NodeReport:
         self._seq += 1

@@ -1,7 +1,7 @@
-"""Scripts and environments by their SHA-256, in a file of their own.
+"""Stores scripts and environments by their SHA-256, in a separate file.
 
-They are apart from the queue database so that it stays small and can be copied and shared: environments hold secrets.
-A blob is written before the row that names it, and never changes.
+The queue database thus stays small and can be copied and shared: environments hold secrets.  A blob is written before
+the row that names it, and never changes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MIGRATIONS = Migrations("gq-blobs")
 
 @MIGRATIONS()
 def first(db: Database) -> None:
-    """One table."""
+    """Create the only table."""
     db.execute("CREATE TABLE blobs (digest TEXT NOT NULL PRIMARY KEY, data BLOB NOT NULL)")
 
 
 class BlobCache:
-    """The blobs used last, up to a number of bytes; and, of more, only that they are in the database."""
+    """The most recently used blobs, up to a number of bytes, and more digests that are known to be in the database."""
 
     def __init__(self, max_bytes: int = CACHE_BYTES, max_digests: int = KNOWN_DIGESTS) -> None:
         self._data: OrderedDict[str, bytes] = OrderedDict()
@@ -54,13 +54,13 @@ class BlobCache:
         return data
 
     def forget(self, digest: str) -> None:
-        """The blob is to be dropped from the database: who puts it again writes it again."""
+        """Remove a blob that is to be deleted from the database; a later put writes it again."""
         self._known.pop(digest, None)
         data = self._data.pop(digest, None)
         self._bytes -= len(data or b"")
 
     def add(self, digest: str, data: bytes) -> None:
-        """The blob is in the database."""
+        """Add a blob that is in the database."""
         self._known[digest] = None
         self._known.move_to_end(digest)
         if len(self._known) > self._max_digests:
@@ -85,8 +85,8 @@ class SqliteBlobStore:
     def __init__(self, path: str, cache_bytes: int = CACHE_BYTES) -> None:
         self._db = open_database(path)
         with damage_refused(path):
-            self._db.execute("PRAGMA secure_delete = ON")  # what is dropped may hold secrets
-        Path(path).chmod(0o600)  # whatever a restored copy had
+            self._db.execute("PRAGMA secure_delete = ON")  # deleted blobs may hold secrets
+        Path(path).chmod(0o600)  # a restored copy may have another mode
         migrate(self._db, path, MIGRATIONS)
         self._path = path
         self._cache = BlobCache(cache_bytes)
@@ -98,7 +98,7 @@ class SqliteBlobStore:
         self._writer: GroupWriter[_Change] = GroupWriter("blobs", self._write)
 
     async def put(self, blobs: dict[str, bytes]) -> None:
-        """Whoever is about to be named again is suspected no more: from the call on, and still when it returns."""
+        """Store blobs, and unmark them as unused, both at the call and again on return."""
         self._suspects.difference_update(blobs)
         self._being_put.update(blobs.keys())
         try:
@@ -119,7 +119,7 @@ class SqliteBlobStore:
         self._suspects = set(digests) - self._being_put.keys()
 
     async def drop(self, digests: Iterable[str]) -> int:
-        """Out of the cache before anything else happens: a later `put` comes behind it in the writer's queue."""
+        """Delete marked blobs, from the cache at once: a later `put` comes after the deletion in the writer's queue."""
         dropped = tuple(sorted(self._suspects.intersection(digests) - self._being_put.keys()))
         self._suspects.clear()
         for digest in dropped:
@@ -141,13 +141,13 @@ class SqliteBlobStore:
             return cached
         drops = self._drops
         found = await asyncio.to_thread(self._read, missing)
-        if drops == self._drops:  # else it may be gone again, and who puts it has to write it
+        if drops == self._drops:  # else the blob may be deleted by now, and a later put must write it
             for digest, data in found.items():
                 self._cache.add(digest, data)
         return cached | found
 
     def close(self) -> None:
-        """Write what is waiting and close the file."""
+        """Write the waiting changes and close the file."""
         self._writer.close()
         with self._reading:
             if self._reader is not None:
@@ -155,7 +155,7 @@ class SqliteBlobStore:
         self._db.close()
 
     def _read(self, digests: Sequence[str]) -> dict[str, bytes]:
-        """In a thread of the loop's pool."""
+        """Read blobs from the database, in a thread of the loop's pool."""
         with self._reading, damage_refused(self._path):
             if self._reader is None:
                 self._reader = connect(self._path)
@@ -166,7 +166,7 @@ class SqliteBlobStore:
             return dict(rows.fetchall())
 
     def _write(self, changes: Iterable[_Change]) -> None:
-        """In the writer's thread: one transaction, in the order of the calls."""
+        """Write changes in one transaction, in the order of the calls, in the writer's thread."""
         with self._db.conn as connection:
             for change in changes:
                 connection.executemany("INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)", change.put.items())
@@ -174,7 +174,7 @@ class SqliteBlobStore:
 
 
 class MemoryBlobStore:
-    """A `BlobStore` that forgets when the process ends, for tests and the simulator."""
+    """A `BlobStore` in memory, for tests and the simulator."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}

@@ -1,6 +1,6 @@
-"""A store that forgets when the process ends, for tests and the simulator, with faults to order.
+"""A store in memory, for tests and the simulator, with faults on demand.
 
-It keeps rows, not objects, so that what `load` returns has really been through `gqd.store.rows.rows`.
+It keeps rows, not objects, so that the result of `load` has really been converted by `gqd.store.rows.rows`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from gqd.state.events.event import Event
 from gqd.state.input import PastJob
 from gqd.state.notice import WAITING
 from gqd.state.records import Job, Step
-from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, StoreFailed, Told
+from gqd.store.protocol import (
+    AuditPage,
+    Batch,
+    EstimateOutcome,
+    EventQuery,
+    HistoryQuery,
+    RetentionCutoffs,
+    Row,
+    StoreFailed,
+)
 from gqd.store.queries import audit as trail
 from gqd.store.queries import bookings, stream
 from gqd.store.queries.history import job_infos, matches
@@ -50,19 +59,19 @@ _STEP_END_AT = COLUMNS["steps"].index("end_at")
 
 
 class MemoryStore:
-    """A `Store`.  `write` commits at once; after `hold`, commits wait for `flush` or vanish with `crash`."""
+    """A `Store` in memory.  `write` commits at once; after `hold`, commits wait for `flush` or are lost by `crash`."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[Row, Row]] = {table: {} for table in KEYS}
         self._forgotten: set[Row] = set()
-        """Keys of jobs (one number) and of attempts (two)."""
+        """Keys of jobs (one number) and of attempts (two numbers) that left the controller's memory."""
         self._events: list[Row] = []
         self._audit: list[Row] = []
         self._waiting: deque[tuple[Batch, asyncio.Future[None]]] = deque()
         self._is_held = False
         self._failure: StoreFailed | None = None
 
-    # ── the protocol ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── the protocol ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self) -> Cluster:
         tables = self._tables
@@ -138,11 +147,11 @@ class MemoryStore:
     def bookings(self, query: QueryBookings) -> list[BookingUsage]:
         return bookings.usage_of(self._tables["occurrences"].values(), query)
 
-    def told(self, query: QueryAccuracy) -> list[Told]:
+    def estimate_outcomes(self, query: QueryAccuracy) -> list[EstimateOutcome]:
         until = float("inf") if query.until is None else query.until
         attempts = [attempt_of(row) for row in self._tables["attempts"].values()]
         return [
-            Told(one.estimate, one.start_at)
+            EstimateOutcome(one.estimate, one.start_at)
             for one in attempts
             if one.estimate is not None and one.start_at is not None and query.since <= one.start_at < until
         ]
@@ -159,7 +168,7 @@ class MemoryStore:
         rows = [row for _, row in sorted(self._tables["notices"].items())]
         return stream.notices_page([row for row in rows if stream.matches_notice(query, uid, row)], query)
 
-    def has_older(self, forgetting: Forgetting) -> bool:
+    def has_older(self, forgetting: RetentionCutoffs) -> bool:
         bounds = ((self._events, forgetting.events_before), (self._audit, forgetting.audit_before))
         if self._old_jobs(forgetting.jobs_before):
             return True
@@ -169,7 +178,7 @@ class MemoryStore:
         )
 
     def _old_jobs(self, before: float | None) -> list[int]:
-        """Jobs that ended before then and are out of the controller's memory; an array's record after all its tasks."""
+        """Ids of jobs that ended before `before` and left memory; an array's record after all its tasks."""
         if before is None:
             return []
         rows = [row for key, row in self._tables["jobs"].items() if key in self._forgotten]
@@ -178,7 +187,7 @@ class MemoryStore:
         return [job_id for _, job_id in sorted((row[_JOB_ENDED_AT], row[0]) for row in old if row[0] not in tasks)]
 
     def _past_before(self, before: float | None) -> list[Row]:
-        """Keys of past occurrences."""
+        """Keys of occurrences that ended before `before`."""
         rows = self._tables["occurrences"].items()
         ended = sorted((row[_ENDED_AT], key) for key, row in rows if row[_ENDED_AT] is not None)
         return [key for at, key in ended if before is not None and at < before]
@@ -191,7 +200,7 @@ class MemoryStore:
         named = [name for spec in specs for name in (spec.script_digest, spec.environment_digest)]
         return frozenset(name for name in named if name)
 
-    # ── for tests and the simulator ───────────────────────────────────────────────────────────────────────────
+    # ── for tests and the simulator ───────────────────────────────────────────────────────────────────────────────
 
     def write(self, batch: Batch) -> None:
         """Commit without an event loop."""
@@ -206,7 +215,7 @@ class MemoryStore:
         if batch.forgetting is not None:
             self._forget(batch.forgetting)
 
-    def _forget(self, wanted: Forgetting) -> None:
+    def _forget(self, wanted: RetentionCutoffs) -> None:
         for lines, before in ((self._events, wanted.events_before), (self._audit, wanted.audit_before)):
             oldest = lines[: wanted.most] if before is not None else []
             kept = [line for line in oldest if before is None or line[0] >= before or line is lines[-1]]
@@ -217,8 +226,8 @@ class MemoryStore:
         for table in ("steps", "allocations", "attempts", "jobs"):
             self._tables[table] = {key: row for key, row in self._tables[table].items() if row[0] not in old}
 
-    def _forget_occurrences(self, wanted: Forgetting) -> None:
-        """And reservations that have nothing else."""
+    def _forget_occurrences(self, wanted: RetentionCutoffs) -> None:
+        """Delete old occurrences, and removed reservations without any."""
         if (before := wanted.occurrences_before) is None:
             return
         for key in self._past_before(before)[: wanted.most]:
@@ -228,7 +237,7 @@ class MemoryStore:
             if row[_IS_GONE] and row[_OVER_AT] < before and row[0] not in left:
                 del self._tables["reservations"][key]
 
-    def _forget_notices(self, wanted: Forgetting) -> None:
+    def _forget_notices(self, wanted: RetentionCutoffs) -> None:
         if wanted.events_before is None:
             return
         ended = [(row[_NOTICE_ENDED_AT], key) for key, row in self._tables["notices"].items()]
@@ -246,15 +255,15 @@ class MemoryStore:
             self._tables["requests"] = {key: row for key, row in requests.items() if row[1] >= before}
 
     def events(self) -> list[Event]:
-        """The change log, oldest first."""
+        """The committed events, oldest first."""
         return [event_of(row) for row in self._events]
 
     def hold(self) -> None:
-        """From now on the disk is slow: commits wait for `flush`."""
+        """Simulate a slow disk: from now on commits wait for `flush`."""
         self._is_held = True
 
     def flush(self, count: int | None = None) -> None:
-        """Make the oldest `count` waiting commits durable; None: all, and the disk is fast again."""
+        """Make the oldest `count` waiting commits durable; None: make all durable and end `hold`."""
         self._is_held = count is not None
         for _ in range(len(self._waiting) if count is None else min(count, len(self._waiting))):
             batch, durable = self._waiting.popleft()
@@ -263,7 +272,7 @@ class MemoryStore:
                 durable.set_result(None)
 
     def crash(self) -> None:
-        """The machine stops: what waits is lost, unacknowledged.  The store can be loaded again."""
+        """Simulate a power cut: waiting commits are lost, unacknowledged.  The store can be loaded again."""
         while self._waiting:
             _batch, durable = self._waiting.popleft()
             durable.cancel()
@@ -271,7 +280,7 @@ class MemoryStore:
         self._failure = None
 
     def fail(self, why: str = "the disk is full") -> None:
-        """The disk breaks: what waits, and every commit from now on, fails."""
+        """Simulate a broken disk: waiting commits and all later ones fail."""
         self._failure = StoreFailed("commit_failed", why)
         while self._waiting:
             _batch, durable = self._waiting.popleft()

@@ -1,10 +1,8 @@
-"""What the database may forget: lines of the change log and of the audit trail, past occurrences of reservations, and
-jobs that have ended, if they are older than a bound.
+"""Deletes old events, audit entries, past occurrences of reservations, and ended jobs.
 
-The audit trail is only added to, and triggers see to it, for every connection.  Only here, in the writer's thread, is
-the one against deleting taken away, and put back in the same transaction: whatever crashes, nobody ever meets a trail
-without it.  The oldest lines go, a bounded number at a time, and the newest line of all stays, so that the numbers of
-lines never start anew.
+Triggers make the audit trail append-only for every connection.  Only here, in the writer's thread, the trigger against
+deletion is dropped, and created again in the same transaction: even after a crash the trail always has it.  The oldest
+rows are deleted, a bounded number at a time, and the newest row stays, so that row numbers are never reused.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from gqd.store.migrations.schema import AUDIT_IS_NEVER_DELETED
-from gqd.store.protocol import Forgetting
+from gqd.store.protocol import RetentionCutoffs
 
 _DELETE_OLDEST = """
 DELETE FROM {table} WHERE seq IN (
@@ -25,7 +23,7 @@ DELETE FROM notices WHERE notice_id IN (
     ORDER BY ended_at, notice_id LIMIT :most
 )
 """
-"""Those that were delivered or given up go with the lines that told of them."""
+"""Notices that were delivered or given up are deleted together with the events of their time."""
 _HAS_OLDER = """
 SELECT EXISTS (
     SELECT 1 FROM (SELECT seq, at FROM {table} ORDER BY seq LIMIT :most)
@@ -49,13 +47,13 @@ WHERE state = 'ENDED' AND end_at < :before AND is_forgotten = 1 AND NOT EXISTS (
 )
 ORDER BY end_at, job_id LIMIT :most
 """
-"""Those that the controller has no more in memory; of an array its tasks first, and its record after the last."""
+"""Jobs that left the controller's memory; an array's record after the last of its tasks."""
 _OF_JOBS = ("steps", "allocations", "attempts", "jobs")
 _HAS_PAST = "SELECT EXISTS (SELECT 1 FROM occurrences WHERE ended_at < ?)"
 
 
-def forget(connection: sqlite3.Connection, wanted: Forgetting) -> None:
-    """In the transaction of the caller."""
+def forget(connection: sqlite3.Connection, wanted: RetentionCutoffs) -> None:
+    """Delete old rows, in the transaction of the caller."""
     if wanted.events_before is not None:
         connection.execute(_DELETE_OLDEST.format(table="events"), _bounds(wanted, wanted.events_before))
         connection.execute(DELETE_NOTICES, _bounds(wanted, wanted.events_before))
@@ -72,7 +70,7 @@ def forget(connection: sqlite3.Connection, wanted: Forgetting) -> None:
             connection.executemany(f"DELETE FROM {table} WHERE job_id = ?", old)
 
 
-def has_older(connection: sqlite3.Connection, wanted: Forgetting) -> bool:
+def has_older(connection: sqlite3.Connection, wanted: RetentionCutoffs) -> bool:
     return (
         _has_older(connection, "events", wanted, wanted.events_before)
         or _has_older(connection, "audit", wanted, wanted.audit_before)
@@ -86,17 +84,17 @@ def _has_old_jobs(connection: sqlite3.Connection, before: float | None) -> bool:
 
 
 def _has_past(connection: sqlite3.Connection, before: float | None) -> bool:
-    """Of what is not past `ended_at` is empty."""
+    """Whether there are occurrences that ended before `before`; `ended_at` of others is NULL."""
     [(found,)] = [(False,)] if before is None else connection.execute(_HAS_PAST, (before,))
     return bool(found)
 
 
-def _has_older(connection: sqlite3.Connection, table: str, wanted: Forgetting, before: float | None) -> bool:
+def _has_older(connection: sqlite3.Connection, table: str, wanted: RetentionCutoffs, before: float | None) -> bool:
     if before is None:
         return False
     [(found,)] = connection.execute(_HAS_OLDER.format(table=table), _bounds(wanted, before))
     return bool(found)
 
 
-def _bounds(wanted: Forgetting, before: float) -> dict[str, float]:
+def _bounds(wanted: RetentionCutoffs, before: float) -> dict[str, float]:
     return {"most": wanted.most, "before": before}

@@ -1,8 +1,8 @@
 """The durable store: one SQLite file, one writer thread, group commit.
 
 WAL with ``synchronous=FULL``: a commit that returned survives a crash of the process, of the kernel and a power cut.
-Only the writer thread writes, after `load`; history reads over a connection of its own, from any thread, and sees
-whole commits only.  A lock on ``<path>.lock`` keeps a second controller out, for as long as this process lives.
+Only the writer thread writes, after `load`; queries read over a connection of their own, from any thread, and see only
+whole commits.  A lock on ``<path>.lock`` keeps a second controller out for as long as this process lives.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gq.wire.client import Events, ListNotices, ListReservations, Notices, Query
 from gqd.state.cluster import Cluster
 from gqd.state.input import PastJob
 from gqd.store.migrations.schema import bad_database, migrate
-from gqd.store.protocol import AuditPage, Batch, EventQuery, Forgetting, HistoryQuery, Row, Told
+from gqd.store.protocol import AuditPage, Batch, EstimateOutcome, EventQuery, HistoryQuery, RetentionCutoffs, Row
 from gqd.store.queries import audit as trail
 from gqd.store.queries import bookings, history, stream
-from gqd.store.queries.accuracy import select_told
+from gqd.store.queries.accuracy import select_estimate_outcomes
 from gqd.store.queries.past import select_past
 from gqd.store.retention import forget, has_older
 from gqd.store.rows.columns import GOING
@@ -37,7 +37,7 @@ from gqd.store.writer import GroupWriter
 
 PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864")
 BUSY_S = 10.0
-"""How long a person's own writing (an administrator with `sqlite-utils`) may keep the controller waiting."""
+"""How long another writer, such as an administrator with `sqlite-utils`, may block the controller."""
 
 _LOADED = {
     "jobs": "WHERE is_forgotten = 0 ORDER BY job_id",
@@ -65,11 +65,11 @@ _LOADED = {
     "requests": "ORDER BY rowid",
     "meta": "ORDER BY rowid",
 }
-"""Which rows `cluster_of` wants.  An upsert keeps the rowid, so rowids give the order in which things first came."""
+"""The rows that `cluster_of` needs.  An upsert keeps the rowid, so rowids give the order of first insertion."""
 
 
 def upsert(table: str) -> str:
-    """SQL that inserts a row in the order of `COLUMNS`, or gives the row of the same key these values."""
+    """SQL that inserts a row in the order of `COLUMNS`, or updates the row of the same key."""
     columns, keys = COLUMNS[table], KEYS[table]
     changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in keys)
     return f"{_insert(table)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
@@ -103,7 +103,7 @@ _DELETES = {
 
 
 class SqliteStore:
-    """The `Store` in the file at `path`, which is made (0600) if it is not there."""
+    """The `Store` in the file at `path`, which is created with mode 0600 if missing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -149,9 +149,9 @@ class SqliteStore:
         with self._connection_to_read() as connection:
             return bookings.select_bookings(connection, query)
 
-    def told(self, query: QueryAccuracy) -> list[Told]:
+    def estimate_outcomes(self, query: QueryAccuracy) -> list[EstimateOutcome]:
         with self._connection_to_read() as connection:
-            return select_told(connection, query)
+            return select_estimate_outcomes(connection, query)
 
     def event_lines(self, query: EventQuery) -> Events:
         with self._connection_to_read() as connection:
@@ -161,18 +161,18 @@ class SqliteStore:
         with self._connection_to_read() as connection:
             return stream.select_notices(connection, query, uid)
 
-    def has_older(self, forgetting: Forgetting) -> bool:
+    def has_older(self, forgetting: RetentionCutoffs) -> bool:
         with self._connection_to_read() as connection:
             return has_older(connection, forgetting)
 
     def named_blobs(self, ended_after: float) -> frozenset[str]:
-        """Over a connection of its own: it may take a while, and history goes on meanwhile."""
+        """Read over a separate connection, since it may take long and must not block other queries."""
         with damage_refused(self._path), contextlib.closing(connect(self._path)) as connection:
             return frozenset(name for (name,) in connection.execute(_NAMED_BLOBS, (ended_after,)))
 
     @contextlib.contextmanager
     def _connection_to_read(self) -> Iterator[sqlite3.Connection]:
-        """For one thread at a time; `GqError` where the file is damaged."""
+        """The connection for queries, for one thread at a time; `GqError` if the file is damaged."""
         with self._reading, damage_refused(self._path):
             if self._reader is None:
                 self._reader = connect(self._path)
@@ -180,7 +180,7 @@ class SqliteStore:
             yield self._reader
 
     def close(self) -> None:
-        """Write what is waiting, close the file, let the next controller in."""
+        """Write the waiting batches, close the file, and release the lock."""
         self._writer.close()
         with self._reading:
             if self._reader is not None:
@@ -189,7 +189,7 @@ class SqliteStore:
         os.close(self._lock_fd)
 
     def _write(self, batches: Sequence[Batch]) -> None:
-        """In the writer's thread: one transaction."""
+        """Write batches in one transaction, in the writer's thread."""
         connection = self._db.conn
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -197,7 +197,7 @@ class SqliteStore:
                 _write_batch(connection, batch)
             connection.execute("COMMIT")
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # the first error is the one that tells
+            with contextlib.suppress(sqlite3.Error):  # the first error is the one to report
                 connection.execute("ROLLBACK")
             raise
 
@@ -214,7 +214,7 @@ def _write_batch(connection: sqlite3.Connection, batch: Batch) -> None:
 
 
 def open_database(path: str) -> Database:
-    """A writing connection to the file at `path`, which only its owner can read if it is new."""
+    """A writing connection to the file at `path`, which is created with mode 0600 if missing."""
     try:
         _make_private(path)
         connection = connect(path)
@@ -229,9 +229,9 @@ def open_database(path: str) -> Database:
 
 @contextlib.contextmanager
 def damage_refused(path: str) -> Iterator[None]:
-    """Turn what a damaged file makes of a read into a `GqError`.
+    """Raise the errors of reading a damaged file as `GqError`.
 
-    SQLite itself finds damage to its pages; damage to a value shows as a row that makes no sense, by any exception.
+    SQLite detects damaged pages; a damaged value makes the decoding of a row fail, with any exception.
     """
     try:
         yield
@@ -253,7 +253,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def _make_private(path: str) -> None:
-    """SQLite gives its WAL and index files the mode of the database; a new name must survive a power cut, too."""
+    """Create the file with mode 0600, which SQLite also gives its WAL and index files, and sync its directory."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     directory = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -264,7 +264,7 @@ def _make_private(path: str) -> None:
 
 
 def lock_database(path: str) -> int:
-    """The descriptor that holds the lock until it is closed; `GqError` if another process has it."""
+    """Lock the database; returns the descriptor that holds the lock.  `GqError` if another process has it."""
     lock_path = f"{path}.lock"
     try:
         return hold_lock(lock_path, lambda pid: in_use(path, pid))

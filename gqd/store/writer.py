@@ -1,8 +1,8 @@
-"""One thread that writes what many callers give it, in the order of their calls, several at a time.
+"""Group commit: one thread writes the items of many callers, in the order of their calls.
 
-A caller waits until its own item is durable.  Whatever has come in while the disk was busy goes into the next group,
-so that a lone caller pays for one transaction and a crowd shares it.  The first failure is final: what was not
-acknowledged never will be, and no later item is written on top of a hole.
+A caller waits until its own item is durable.  Items that arrive while the disk is busy form the next group, so that
+many callers share one transaction.  The first failure is final: unacknowledged items never become durable, and no later
+item is written after a lost one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Entry(NamedTuple, Generic[T]):
 
 
 class GroupWriter(Generic[T]):
-    """`write` gets the items of one group, in its own thread, and makes them durable together or raises.
+    """Calls `write` in its own thread with the items of a group; `write` makes all of them durable or raises.
 
-    At most `max_waiting` items wait; further callers wait for a place, in order.
+    At most `max_waiting` items wait; further callers wait for room, in order.
     """
 
     def __init__(self, name: str, write: Callable[[list[T]], None], max_waiting: int = MAX_WAITING) -> None:
@@ -45,7 +45,7 @@ class GroupWriter(Generic[T]):
         self._thread.start()
 
     async def put(self, item: T) -> None:
-        """Returns when `item` is durable; `StoreFailed` if it, or anything before it, could not be written."""
+        """Write `item`, and return when it is durable; `StoreFailed` if it, or an earlier one, could not be written."""
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
@@ -69,31 +69,31 @@ class GroupWriter(Generic[T]):
         return done
 
     def close(self) -> None:
-        """Write what is waiting, then end the thread.  Later calls of `put` fail."""
+        """Write the waiting items, then end the thread.  Later calls of `put` fail."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join()
 
-    # ── in the writer's thread ────────────────────────────────────────────────────────────────────────────────
+    # ── in the writer's thread ────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         while group := self._next_group():
             self._tell(group, self._write_group(group))
 
     def _write_group(self, group: list[_Entry[T]]) -> StoreFailed | None:
-        """Why it is not durable, if it is not."""
+        """Write a group; returns the failure, None: it is durable."""
         if self._failure is None:
             try:
                 self._write([entry.item for entry in group])
-            except Exception as error:  # whatever it was: it is not on disk
+            except Exception as error:  # after any error the group is not on disk
                 self._fail(_as_failure(error))
             else:
                 return None
         return self._failure
 
     def _next_group(self) -> list[_Entry[T]]:
-        """Empty: closed, and nothing is left to write."""
+        """Wait for the next group; empty: the writer is closed and nothing is left to write."""
         with self._changed:
             while not self._waiting and not self._is_closed:
                 self._changed.wait()
@@ -104,12 +104,12 @@ class GroupWriter(Generic[T]):
             self._failure = self._failure or failure
 
     def _tell(self, group: list[_Entry[T]], failure: StoreFailed | None) -> None:
-        """One wake-up of the loop for the whole group (there is one loop, but for tests)."""
+        """Wake the callers of a group, with one wake-up of each event loop (there is one, except in tests)."""
         for loop in dict.fromkeys(entry.loop for entry in group):
             mine = [entry.done for entry in group if entry.loop is loop]
             try:
                 loop.call_soon_threadsafe(_resolve, mine, failure)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, so no caller waits
                 continue
 
 

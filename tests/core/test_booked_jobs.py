@@ -15,7 +15,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import Reason
 from gq.wire import client
-from gqd.control.explain.explain import reason_of_wait, story_of_wait
+from gqd.control.explain.explain import explain_wait, wait_reason
 from gqd.sched.planner import Planner, plan_whole
 from gqd.shell.zones import load_zones
 from gqd.state.input import Tick
@@ -184,7 +184,7 @@ def test_who_was_not_looked_at_is_told_of_the_next_too() -> None:
     job_id = on.submit(submit(gpus=4, time_limit_s=HOUR, reservation="talk"))
     plan = plan_whole(on.controller.snapshot(on.now))
     plan.waits.clear()
-    story = story_of_wait(on.cluster, on.cluster.jobs[JobId(job_id)], plan)
+    story = explain_wait(on.cluster, on.cluster.jobs[JobId(job_id)], plan)
     assert "is to be clear for reservation `next`" in story.why
 
 
@@ -317,7 +317,7 @@ def test_the_queue_says_the_word_without_a_long_plan() -> None:
     on.ask(client.DeleteReservation(name="gone"))
     into = on.submit(submit(gpus=2, time_limit_s=2 * HOUR))
     plan = brief(on)
-    words = [reason_of_wait(on.cluster, on.cluster.jobs[JobId(one)], plan) for one in (early, gone, into)]
+    words = [wait_reason(on.cluster, on.cluster.jobs[JobId(one)], plan) for one in (early, gone, into)]
     assert words == [Reason.RESERVATION, Reason.RESERVATION_DELETED, Reason.NODES_UNAVAILABLE]
 
 

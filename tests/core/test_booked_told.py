@@ -7,7 +7,7 @@ import pytest
 from gq.model.estimate import StartEstimate
 from gq.model.ids import JobId
 from gq.wire import client
-from gqd.control.explain.explain import reason_of_wait
+from gqd.control.explain.explain import wait_reason
 from gqd.state.input import Tick
 from tests.builders import submit
 from tests.core.test_booked_jobs import HOUR, alternatives, brief, go_to, host, is_waiting, reserve
@@ -28,7 +28,7 @@ def asked_for(on: CoreHost, body: client.Submit) -> str:
 
 def reason(on: CoreHost, job_id: int) -> str:
     """As gqstat shows it."""
-    return reason_of_wait(on.cluster, on.cluster.jobs[JobId(job_id)], brief(on))
+    return wait_reason(on.cluster, on.cluster.jobs[JobId(job_id)], brief(on))
 
 
 # ── forecasts ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,13 +23,13 @@ from gq.request.options import SUB, options_of
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control.forecast import whatif
-from gqd.control.forecast.estimate import WAIT_S, Asked
+from gqd.control.forecast.estimate import WAIT_S, EstimateRequest
 from gqd.sched.forecast import Forecast
 from gqd.state.effect import Reply
 from gqd.state.events import event
 from gqd.state.input import Tick
 from gqd.state.policy import Partition, Policy
-from gqd.store.protocol import Told
+from gqd.store.protocol import EstimateOutcome
 from gqd.store.queries.accuracy import lines_of
 from tests.builders import OWNER, ROOT, attempt_id, client_request, inventory, submit
 from tests.hosts import CoreHost
@@ -344,13 +344,13 @@ def test_a_rehearsal_is_the_same_however_it_is_sliced() -> None:
     chance = random.Random(7)
     for _ in range(30):
         on.submit(random_job(chance))
-    from gqd.control.forecast.estimate import setting_of
+    from gqd.control.forecast.estimate import queue_input_of
 
-    setting = setting_of(on.cluster, on.policy, on.controller.volatile, 0.0)
-    wanted = [one.job_id for one in setting.scene.snapshot.pending]
+    setting = queue_input_of(on.cluster, on.policy, on.controller.volatile, 0.0)
+    wanted = [one.job_id for one in setting.forecast_input.snapshot.pending]
     results = []
     for budget in (1, 17, 1_000_000):
-        rehearsal = Forecast(setting.scene, wanted)
+        rehearsal = Forecast(setting.forecast_input, wanted)
         while not rehearsal.step(budget):
             pass
         results.append(rehearsal.starts)
@@ -394,15 +394,15 @@ def test_accuracy_is_measured_by_what_jobs_were_told_first() -> None:
     turn_before = len(on.replies)
     on.ask(client.QueryAccuracy(since=0.0))
     assert len(on.replies) == turn_before, "the answer comes from the database"
-    [told] = on.store.told(client.QueryAccuracy(since=0.0))
+    [told] = on.store.estimate_outcomes(client.QueryAccuracy(since=0.0))
     assert (told.estimate.start_at, told.start_at, told.error_s) == (600, 200, -400)
     assert on.job(waits).estimate is None
-    assert on.store.told(client.QueryAccuracy(since=201.0)) == []
+    assert on.store.estimate_outcomes(client.QueryAccuracy(since=201.0)) == []
 
 
 def test_promised_and_estimated_starts_are_told_apart() -> None:
-    def told(error: float, is_promised: bool, band: float = 50) -> Told:
-        return Told(FirstEstimate(0.0, 100.0, 100.0 + band, is_promised), 100.0 + error)
+    def told(error: float, is_promised: bool, band: float = 50) -> EstimateOutcome:
+        return EstimateOutcome(FirstEstimate(0.0, 100.0, 100.0 + band, is_promised), 100.0 + error)
 
     every = [told(0, True), told(-20, True), told(10, False), told(200, False), told(-30, False)]
     promised, estimated, both = lines_of(every)
@@ -549,8 +549,8 @@ def test_who_asks_for_starts_is_told_in_time_what_there_is() -> None:
     on.schedule()
     on.obey()
     request = client_request(client.EstimateStarts(), 900)
-    asked = Asked(request.route, request.request_id, client.EstimateStarts(), on.now)
-    on.controller.desk._asked.append(asked)  # as if the rehearsal took long
+    asked = EstimateRequest(request.route, request.request_id, client.EstimateStarts(), on.now)
+    on.controller.forecasts._requests.append(asked)  # as if the rehearsal took long
     on.beat(now=WAIT_S)
 
     turn = on.handle(Tick(), now=WAIT_S)
@@ -573,7 +573,7 @@ def test_a_question_that_is_sent_again_is_worked_on_once() -> None:
         assert not [one for one in turn.effects if isinstance(one, Reply)], "it takes longer than one turn"
 
     replies = []
-    while on.controller.desk.is_waited_for:
+    while on.controller.forecasts.is_waited_for:
         turn = on.estimate()
         replies += [one for one in turn.effects if isinstance(one, Reply)]
 

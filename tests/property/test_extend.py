@@ -23,7 +23,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState
 from gq.units import parse_duration_s
 from gq.wire import client
-from gqd.control.forecast.estimate import promises_of, setting_of
+from gqd.control.forecast.estimate import promises_of, queue_input_of
 from gqd.control.forecast.extend import MAX_COUNTED, MAX_PASSES
 from gqd.sched.forecast import EXACT_PASSES, Forecast
 from gqd.sched.planner import plan_whole
@@ -104,7 +104,7 @@ def promised(plan: Plan, now: float) -> dict[JobId, float]:
 def expected(life: Life, job_id: JobId, by_s: int, max_passes: int) -> tuple[dict[JobId, float], set[JobId]]:
     """When the first jobs in the queue start if the job ends `by_s` after its limit, and those with a promise."""
     host, now = life.host, life.now
-    scene = setting_of(host.cluster, host.policy, host.controller.volatile, now).scene
+    scene = queue_input_of(host.cluster, host.policy, host.controller.volatile, now).forecast_input
     limit_s = host.job(job_id).time_limit_s + by_s
     view = scene.snapshot
     running = tuple(

@@ -15,7 +15,7 @@ from gq.wire.client import ListReservations, QueryBookings
 from gqd.control.apply.table import apply
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
-from gqd.store.protocol import Batch, Forgetting, Store
+from gqd.store.protocol import Batch, RetentionCutoffs, Store
 from gqd.store.queries.bookings import by_user
 from gqd.store.rows.rows import materialise
 from gqd.store.sqlite import SqliteStore
@@ -110,7 +110,7 @@ def test_the_view_for_people_says_the_same(tmp_path: Path) -> None:
 def test_what_is_past_for_long_is_forgotten_with_the_reservations_that_had_nothing_else(
     store: Store, history: History
 ) -> None:
-    wanted = Forgetting(events_before=None, audit_before=None, most=1, occurrences_before=3 * HOUR)
+    wanted = RetentionCutoffs(events_before=None, audit_before=None, most=1, occurrences_before=3 * HOUR)
 
     portions = 0
     while store.has_older(wanted):

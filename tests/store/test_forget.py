@@ -15,14 +15,14 @@ import pytest
 
 from gq.wire.client import JobFilter, ListNotices, QueryAudit
 from gqd.state.events import event
-from gqd.store.protocol import Batch, Forgetting, HistoryQuery, Store
+from gqd.store.protocol import Batch, HistoryQuery, RetentionCutoffs, Store
 from gqd.store.rows.rows import audit_row, materialise
 from gqd.store.sqlite import SqliteStore
 from tests.store.lives import Lives
 
 SOURCE = Path(__file__).parents[2]
 
-OLD = Forgetting(events_before=100.0, audit_before=100.0, most=7)
+OLD = RetentionCutoffs(events_before=100.0, audit_before=100.0, most=7)
 
 
 def lines(at: list[float]) -> Batch:
@@ -31,7 +31,7 @@ def lines(at: list[float]) -> Batch:
     return Batch(events=facts, upserts={}, audit=tuple(map(audit_row, audited)))
 
 
-def forget_all(store: Store, wanted: Forgetting = OLD) -> int:
+def forget_all(store: Store, wanted: RetentionCutoffs = OLD) -> int:
     portions = 0
     while store.has_older(wanted):
         asyncio.run(store.commit(Batch(events=(), upserts={}, forgetting=wanted)))
@@ -63,8 +63,8 @@ def test_the_newest_line_stays_however_old_so_that_numbers_never_start_anew(stor
 def test_what_is_kept_for_ever_is_kept(store: Store) -> None:
     asyncio.run(store.commit(lines([1.0, 2.0])))
 
-    assert forget_all(store, Forgetting(events_before=None, audit_before=None)) == 0
-    forget_all(store, Forgetting(events_before=100.0, audit_before=None))
+    assert forget_all(store, RetentionCutoffs(events_before=None, audit_before=None)) == 0
+    forget_all(store, RetentionCutoffs(events_before=100.0, audit_before=None))
 
     assert trail(store) == [1.0, 2.0]
 
@@ -81,7 +81,7 @@ def test_jobs_that_ended_long_ago_go_and_all_others_stay(store: Store, seed: int
     assert forgotten, "the stories are long enough"
     bound = sorted(forgotten)[len(forgotten) // 2] + 1.0
 
-    portions = forget_all(store, Forgetting(events_before=None, audit_before=None, jobs_before=bound, most=3))
+    portions = forget_all(store, RetentionCutoffs(events_before=None, audit_before=None, jobs_before=bound, most=3))
 
     kept = {(job.job_id, job.state): job for job in store.history(query)}
     gone = set(before) - set(kept)
@@ -106,7 +106,7 @@ def test_of_a_job_that_goes_nothing_is_left(tmp_path: Path) -> None:
     for _ in range(300):
         asyncio.run(store.commit(materialise(lives.cluster, lives.turn())))
     before = job_rows(tmp_path / "gq.db")
-    forget_all(store, Forgetting(events_before=None, audit_before=None, jobs_before=4e9))
+    forget_all(store, RetentionCutoffs(events_before=None, audit_before=None, jobs_before=4e9))
     store.close()
 
     with sqlite3.connect(tmp_path / "gq.db") as other:
@@ -133,7 +133,7 @@ def test_afterwards_the_trail_is_as_closed_as_before(tmp_path: Path) -> None:
 
 ENDLESS_FORGETTING = """
 import asyncio, sys
-from gqd.store.protocol import Batch, Forgetting
+from gqd.store.protocol import Batch, RetentionCutoffs
 from gqd.store.sqlite import SqliteStore
 from tests.store.test_forget import lines
 
@@ -142,7 +142,7 @@ number = 0
 while True:
     number += 1
     asyncio.run(store.commit(lines([float(number)])))
-    wanted = Forgetting(events_before=number - 20.0, audit_before=number - 20.0, most=3)
+    wanted = RetentionCutoffs(events_before=number - 20.0, audit_before=number - 20.0, most=3)
     asyncio.run(store.commit(Batch(events=(), upserts={}, forgetting=wanted)))
     print(number, flush=True)
 """

@@ -1,14 +1,14 @@
-"""Which jobs a job waits for, and why that may never be, in one plain sentence.  Pure."""
+"""Explanations about dependencies: the jobs that a job waits for, and why it may never start.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from gq.model.dependency import DependencyKind, DependencyTerm, format_dependency
 from gq.model.ids import JobId
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import format_tasks
+from gqd.control.explain.explanation import Explanation
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
@@ -24,22 +24,14 @@ _WANTED = {
 }
 
 
-class Sentence(NamedTuple):
-    reason: str
-    why: str
-    hint: str
-    blockers: tuple[int, ...]
-    expected_start_at: float | None = None
-
-
 def wait_of(job: Job) -> planned.DependsOn | None:
-    """What keeps a waiting job (of an array: all of its tasks) besides resources; None: no other job does."""
+    """The dependency that keeps a pending job, or all tasks of an array, from starting; None: none does."""
     if job.dependency is None or (job.array is not None and startable_tasks(job)):
         return None
     return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never or lost_tasks(job))
 
 
-def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
+def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Explanation:
     terms = job.dependency.terms if job.dependency is not None else ()
     blockers = tuple(dict.fromkeys(term.job_id for term in terms if JobId(term.job_id) in cluster.jobs))
     if wait.never:
@@ -47,27 +39,27 @@ def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Sentence:
         hint = (
             f"gqctl update {job.job_id} --dependency=none lets it start; gqdel {job.job_id} takes it out of the queue"
         )
-        return Sentence(Reason.DEPENDENCY_NEVER.value, why, hint, blockers)
+        return Explanation(Reason.DEPENDENCY_NEVER.value, why, hint, blockers)
     is_any = job.dependency is not None and job.dependency.is_any
     named = [_wanted(cluster, job, term) for term in terms[:MAX_NAMED]]
     more = f", {'or' if is_any else 'and'} {len(terms) - MAX_NAMED} more" if len(terms) > MAX_NAMED else ""
     why = f"it waits for {(' or ' if is_any else ' and for ').join(named)}{more}"
     due = [term.since + term.delay_s for term in terms if term.since is not None]
     if len(due) == len(terms) and due:
-        return Sentence(Reason.DEPENDENCY.value, why, "", blockers, min(due) if is_any else max(due))
+        return Explanation(Reason.DEPENDENCY.value, why, "", blockers, min(due) if is_any else max(due))
     hint = f"gqwhy {blockers[0]} says how that one stands" if blockers else ""
-    return Sentence(Reason.DEPENDENCY.value, why, hint, blockers)
+    return Explanation(Reason.DEPENDENCY.value, why, hint, blockers)
 
 
 def hangs_on_failure(cluster: Cluster, job: Job) -> bool:
-    """It may start, but only after some job has ended badly: one that it waits for, or one that those wait for."""
+    """Whether the job can start only after the failure of a job that it depends on, directly or indirectly."""
     return any(
         term.kind is DependencyKind.AFTERNOTOK for one in line_of(cluster, job) for term in _terms_that_may_be_met(one)
     )
 
 
 def line_of(cluster: Cluster, job: Job) -> Iterator[Job]:
-    """The job, those that it waits for, those that they wait for, and so on."""
+    """The job and all jobs that it depends on, directly or indirectly."""
     waiting, seen = [job], {job.job_id}
     while waiting:
         one = waiting.pop()
@@ -83,9 +75,10 @@ def _terms_that_may_be_met(job: Job) -> tuple[DependencyTerm, ...]:
 
 
 def lost_tasks(job: Job) -> str:
-    """Of an array: the tasks that never can start while others may, since no counterparts of them ended well.
+    """The tasks of an array that can never start while others may, since their counterparts did not succeed.
 
-    It may have been none at all: an array may have tasks that the one it waits for has not."""
+    A counterpart may also be missing: an array may have tasks that the array it depends on does not have.
+    """
     if job.array is None or job.dependency is None or any(term.good is None for term in job.dependency.terms):
         return ""
     lost = job.array.waiting & ~job.ready

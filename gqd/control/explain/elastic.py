@@ -1,4 +1,4 @@
-"""What is said of jobs whose GPUs become more and fewer, to their owners and to those for whom they shrink.  Pure."""
+"""Explanations about elastic jobs, for their owners and for the jobs for which they shrink.  Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gqd.state.records import Attempt, Elastic, Job
 MAX_NAMED = 4
 
 
-def for_it(cluster: Cluster, job: Job) -> str:
-    """Half a sentence: who gives up what for a waiting job, and by when; empty: nobody does."""
+def shrinking_for(cluster: Cluster, job: Job) -> str:
+    """A fact: which elastic jobs give up which resources for a pending job, and by when; empty: none."""
     claim = cluster.claims.get(job.job_id)
     givers = [] if claim is None else givers_to(cluster, claim)
     givers.sort(key=lambda one: (one.ends_at, one.attempt_id.job_id))
@@ -25,7 +25,7 @@ def for_it(cluster: Cluster, job: Job) -> str:
 
 
 def of_holder(cluster: Cluster, job: Job) -> str:
-    """The rest of a sentence about a job that runs: what it holds, and what comes or goes; empty: that stays."""
+    """The continuation of a sentence about a running job: its size and its resize; empty: it is not elastic."""
     attempt = cluster.attempts[job.attempt_id]
     one = attempt.elastic
     if one is None:
@@ -57,7 +57,7 @@ def _of_nodes(cluster: Cluster, attempt: Attempt, one: Elastic) -> str:
 
 
 def _kept_for(cluster: Cluster, attempt: Attempt) -> str:
-    """What it gives up."""
+    """The jobs for which the attempt gives up resources; empty: none."""
     others = [
         cluster.jobs[to].label
         for to, claim in cluster.claims.items()

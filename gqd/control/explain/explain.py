@@ -1,13 +1,12 @@
-"""Why a job waits, runs or ended so, in one plain sentence with numbers; from the planner's own typed reasons.  Pure.
+"""Explanations: why a job waits, runs or ended, as a sentence with numbers made from the planner's reasons.  Pure.
 
-Instants stand in the sentences as ``@{seconds}``; the client writes them in its own time zone
-(`gq.units.render_instants`).
+Sentences hold instants as ``@{seconds}``; the client writes them in its own time zone (`gq.units.render_instants`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from gq.wire import client
 from gqd.control import snapshot
 from gqd.control.explain import dependency, elastic, limits, parked, reservation, timeslice
 from gqd.control.explain import plan as explain_plan
+from gqd.control.explain.explanation import Explanation
 from gqd.control.requeue import to_whom
 from gqd.sched.planner import plan_whole
 from gqd.sched.reasons.unschedulable import counted
@@ -47,72 +47,41 @@ _WITHOUT_START = frozenset(
         Reason.PARTITION_CONFIG,
     )
 )
-"""A job that waits for these reasons does not start before somebody changes something."""
-
-
-class Story(NamedTuple):
-    reason: str
-    """Slurm's word."""
-    why: str
-    hint: str = ""
-    blockers: tuple[int, ...] = ()
-    expected_start_at: float | None = None
-    lead: str = ""
-    """The first fact of `why`, where a colon ends it and not a semicolon."""
-    shortage: client.Shortage | None = None
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """The facts of `why`, one by one."""
-        rest = self.why.removeprefix(f"{self.lead}: ") if self.lead else self.why
-        return (self.lead, *_split_facts(rest)) if rest != self.why else tuple(_split_facts(rest))
-
-
-def _split_facts(why: str) -> list[str]:
-    """Semicolons within parentheses are part of names, and end no fact."""
-    facts, depth = [""], 0
-    for piece in re.split(r"([()]|; )", why):
-        depth = max(0, depth + (piece == "(") - (piece == ")"))
-        if piece == "; " and not depth:
-            facts.append("")
-        else:
-            facts[-1] += piece
-    return facts
+"""Pending reasons that last until a user or an administrator changes something."""
 
 
 def _mark(at: float) -> str:
-    """The whole second, cut off as everywhere: one instant is never told as two."""
+    """An instant for a sentence, truncated to whole seconds as everywhere, so that equal instants look equal."""
     return f"@{{{int(at)}}}"
 
 
-_NOT_YET = Story(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
+_NOT_YET = Explanation(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
 
 
-def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Story:
-    """The story of a job, by a fresh run of the planner if it waits."""
+def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Explanation:
+    """The explanation of a job; for a pending job by a new run of the planner."""
     if job.array is not None and not job.is_waiting:
-        return _story_of_record(job, job.array)
+        return _explain_array(job, job.array)
     if job.state is not JobState.PENDING:
-        return _story_of_state(cluster, job)
+        return _explain_state(cluster, job)
     taken = snapshot.take(cluster, policy, volatile, now)
     plan = plan_whole(taken, asked=[job.job_id])
-    story = story_of_wait(cluster, job, plan)
+    story = explain_wait(cluster, job, plan)
     if story.reason in limits.REASONS and (wait := limits.limited(job, plan)) is not None:
         holders, blockers = limits.holders(cluster, wait)
         story = story._replace(why=f"{story.why}{holders}", blockers=blockers)
         if others := limits.others_over(cluster, taken.limits, job, plan, wait):
             more, hint = limits.besides(job.label, others, story.hint)
             story = story._replace(why=f"{story.why}{more}", hint=hint)
-    turn = timeslice.of_turn(cluster, taken, plan, job, timeslice.Told(story.why, story.hint))
-    story = story._replace(why=turn.why, hint=turn.hint)
+    story = timeslice.add_time_slice(cluster, taken, plan, job, story)
     story = _with_start(_with_rivals(cluster, taken, story, job), plan, volatile, job, now)
-    if given_up := elastic.for_it(cluster, job):
+    if given_up := elastic.shrinking_for(cluster, job):
         story = story._replace(why=f"{story.why}; {given_up}")
     return _with_past(story, job)
 
 
-def _with_rivals(cluster: Cluster, taken: Snapshot, story: Story, job: Job) -> Story:
-    """The jobs of the partition that are considered before this one, where nodes are what it waits for."""
+def _with_rivals(cluster: Cluster, taken: Snapshot, story: Explanation, job: Job) -> Explanation:
+    """Add the jobs of the partition that are considered before this one, if it waits for resources."""
     if story.shortage is None or taken.columns is None:
         return story
     places = np.flatnonzero(taken.columns.job_id == job.job_id)
@@ -131,10 +100,10 @@ def _competes(rival: Job, job: Job) -> bool:
     return rival.partition == job.partition and rival.spec.reservation == job.spec.reservation
 
 
-def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job, now: float) -> Story:
-    """Add when the job starts, as the plan promises or as was rehearsed.
+def _with_start(story: Explanation, plan: planned.Plan, volatile: Volatile, job: Job, now: float) -> Explanation:
+    """Add when the job starts, as the plan promises or as the forecast estimates.
 
-    No start is told beside a reason that has no end, and none that has passed.
+    A start is not added to a reason without a known end, nor if it has passed.
     """
     if story.reason in _WITHOUT_START or _waits_without_end(story):
         return story._replace(expected_start_at=None)
@@ -166,32 +135,32 @@ def _with_start(story: Story, plan: planned.Plan, volatile: Volatile, job: Job, 
     return story._replace(why=why, hint="gqprio shows who goes before it", expected_start_at=told.start_at)
 
 
-def _waits_without_end(story: Story) -> bool:
-    """A job without a known end holds what is missing."""
+def _waits_without_end(story: Explanation) -> bool:
+    """Whether a job without a known end holds the missing resources."""
     return story.shortage is not None and any(one.ends_at is None for one in story.shortage.holders)
 
 
-def story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
-    """Why a pending job waits, as of that plan."""
-    story = _story_of_wait(cluster, job, plan)
+def explain_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Explanation:
+    """Why a pending job waits according to `plan`."""
+    story = _explain_wait(cluster, job, plan)
     lost = dependency.lost_tasks(job)
     return story._replace(why=f"{story.why}; {lost}") if lost and lost not in story.why else story
 
 
-def reason_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
-    """The word alone, without the sentence where that is known to be its reason."""
+def wait_reason(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
+    """The pending reason without the sentence, which is costly to make for long queues."""
     known = _wait_of(cluster, job, plan)
     if isinstance(known, planned.BehindPlannedStart):
         return Reason.PRIORITY.value
-    return (known if isinstance(known, Story) else _story_of(cluster, job, known)).reason
+    return (known if isinstance(known, Explanation) else _explain_planned_wait(cluster, job, known)).reason
 
 
-def _story_of_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story:
+def _explain_wait(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Explanation:
     known = _wait_of(cluster, job, plan)
-    return known if isinstance(known, Story) else _story_of(cluster, job, known)
+    return known if isinstance(known, Explanation) else _explain_planned_wait(cluster, job, known)
 
 
-def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | planned.Wait:
+def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Explanation | planned.Wait:
     if job.hold is not None:
         return _held(job)
     if (others := dependency.wait_of(job)) is not None:
@@ -199,11 +168,11 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
     if plan is None:
         return _NOT_YET
     if job.job_id in plan.starting and job.job_id not in plan.waits:
-        return Story(Reason.NONE.value, "it is about to start")
+        return Explanation(Reason.NONE.value, "it is about to start")
     if plan.partitions and job.partition not in plan.partitions:
         why = f"partition `{job.partition}` does not exist any more"
         hint = f"move it: gqctl update {job.label} --partition=NAME"
-        return Story(Reason.PARTITION_CONFIG.value, why, hint)
+        return Explanation(Reason.PARTITION_CONFIG.value, why, hint)
     wait = plan.waits.get(job.job_id)
     if wait is None and not plan.partitions.get(job.partition, True):
         wait = planned.PartitionIsDown(job.partition)
@@ -219,34 +188,34 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Story | p
         head = plan.heads.get(job.partition)
         wait = planned.BehindPlannedStart(head) if head is not None and head != job.job_id else None
     if wait is None:
-        return Story(Reason.PRIORITY.value, "others are considered first; it has not been its turn yet")
+        return Explanation(Reason.PRIORITY.value, "others are considered first; it has not been its turn yet")
     return wait
 
 
 def never_because(cluster: Cluster, job: Job, plan: planned.Plan | None) -> str:
-    """Why it does not start, however long one waits, as things stand; `plan`: one that was made when nothing ran."""
-    story = _story_of_wait(cluster, job, plan)
+    """Why the job never starts in the present state; `plan` is of an otherwise empty cluster."""
+    story = _explain_wait(cluster, job, plan)
     return story.why.removeprefix("it can never start: ")
 
 
 def without_private(why: str, job: Job) -> str:
-    """The sentence without the message of the node, which names files of the job's owner."""
+    """The sentence without the node's message, which may name files of the job's owner."""
     if not job.why:
         return why
     return why.replace(f"; last: {job.why}", "").replace(job.why, "(for its owner to see)")
 
 
 def why_it_waits(cluster: Cluster, job: Job, wait: planned.Wait) -> str:
-    """One plain sentence."""
-    return _story_of(cluster, job, wait).why
+    """The sentence for a planner's reason."""
+    return _explain_planned_wait(cluster, job, wait).why
 
 
-def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
+def _explain_planned_wait(cluster: Cluster, job: Job, wait: planned.Wait) -> Explanation:
     match wait:
         case planned.Held():
             return _held(job)
         case planned.BeginsLater():
-            return Story(
+            return Explanation(
                 Reason.BEGIN_TIME.value,
                 f"it was asked to begin at {_mark(wait.at)}, not before",
                 f"gqctl update {job.label} --begin=now lets it start earlier",
@@ -254,10 +223,10 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
             )
         case planned.PartitionIsDown():
             why = f"partition `{wait.partition}` is down: nothing starts there"
-            return Story(Reason.PARTITION_DOWN.value, why, f"move it: gqctl update {job.label} --partition=NAME")
+            return Explanation(Reason.PARTITION_DOWN.value, why, f"move it: gqctl update {job.label} --partition=NAME")
         case planned.NoNodes():
             why = f"partition `{wait.partition}` has no node that has ever registered and that it may use"
-            return Story(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
+            return Explanation(Reason.NODES_UNAVAILABLE.value, why, "start gqnode on a node; gqinfo -N lists them")
         case planned.BehindPlannedStart():
             return _behind(cluster, job, wait)
         case planned.Insufficient():
@@ -265,69 +234,69 @@ def _story_of(cluster: Cluster, job: Job, wait: planned.Wait) -> Story:
         case planned.Unavailable():
             return _unavailable(job, wait)
         case planned.DependsOn():
-            return Story(*dependency.sentence(cluster, job, wait))
+            return dependency.sentence(cluster, job, wait)
         case planned.OverLimit():
-            return Story(*limits.over_limit(job.label, wait))
+            return limits.over_limit(job.label, wait)
         case planned.OverQuota():
-            return Story(*limits.may_not_borrow(wait))
+            return limits.may_not_borrow(wait)
         case planned.AccessDenied():
-            return Story(*limits.barred(job, wait))
+            return limits.barred(job, wait)
         case planned.Throttled():
             return _throttled(cluster, job, wait)
         case planned.OverFairShare():
-            return Story(*explain_plan.over_fair_share(cluster, job, wait))
+            return explain_plan.over_fair_share(cluster, job, wait)
         case planned.WouldDelay():
-            return Story(*explain_plan.would_delay(cluster, job, wait))
+            return explain_plan.would_delay(cluster, job, wait)
         case planned.WaitsForLocality():
-            return Story(*explain_plan.waits_for_locality(job, wait))
+            return explain_plan.waits_for_locality(job, wait)
         case planned.CoresReservedForGpus():
-            return Story(*explain_plan.cores_kept(wait))
+            return explain_plan.cores_kept(wait)
         case planned.ReservationBegins():
-            return Story(*reservation.begins(wait))
+            return reservation.begins(wait)
         case planned.ReservationTooShort():
-            return Story(*reservation.too_short(cluster, job, wait))
+            return reservation.too_short(cluster, job, wait)
         case planned.NotInReservation():
-            return Story(*reservation.not_in(cluster, job, wait))
+            return reservation.not_in(cluster, job, wait)
         case planned.RunsIntoReservation():
-            return Story(*reservation.runs_into(cluster, job, wait))
+            return reservation.runs_into(cluster, job, wait)
         case planned.Preempts():
-            return Story(*explain_plan.preempts(cluster, job, wait))
+            return explain_plan.preempts(cluster, job, wait)
         case planned.NotWorthPreemptingYet():
-            return Story(*explain_plan.takes_later(cluster, wait))
+            return explain_plan.takes_later(cluster, wait)
         case planned.OutOfLicenses():
-            return Story(*explain_plan.out_of_licenses(cluster, wait))
+            return explain_plan.out_of_licenses(cluster, wait)
         case planned.Infeasible():
-            return Story(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
+            return Explanation(Reason.BAD_CONSTRAINTS.value, f"it can never start: {wait.why}", wait.hint)
         case _ as never:
             assert_never(never)
 
 
-def _held(job: Job) -> Story:
+def _held(job: Job) -> Explanation:
     match job.hold:
         case Hold.LAUNCH if job.reason == Reason.BAD_WORKDIR.value:
             why = f"it is held since its working directory is missing where it would run; last: {job.why}"
             hint = f"make the directory there, then gqctl release {job.label}; or submit it with another --chdir"
-            return Story(Reason.BAD_WORKDIR.value, why, hint)
+            return Explanation(Reason.BAD_WORKDIR.value, why, hint)
         case Hold.LAUNCH:
             times = counted(job.launch_failures, "times")
             why = f"it is held since its launch failed {times}; last: {job.why}"
-            return Story(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.label}")
+            return Explanation(Reason.LAUNCH_FAILED_HELD.value, why, f"mend the cause, then gqctl release {job.label}")
         case Hold.ADMIN:
-            return Story(Reason.HELD_ADMIN.value, "an administrator holds it", "ask them")
+            return Explanation(Reason.HELD_ADMIN.value, "an administrator holds it", "ask them")
         case _:
-            return Story(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.label}")
+            return Explanation(Reason.HELD_USER.value, "its owner holds it", f"gqctl release {job.label}")
 
 
-def _behind(cluster: Cluster, job: Job, wait: planned.BehindPlannedStart) -> Story:
+def _behind(cluster: Cluster, job: Job, wait: planned.BehindPlannedStart) -> Explanation:
     ahead = cluster.jobs.get(wait.job_id)
     if ahead is None:
-        return Story(Reason.PRIORITY.value, "another job goes first", blockers=(wait.job_id,))
+        return Explanation(Reason.PRIORITY.value, "another job goes first", blockers=(wait.job_id,))
     why = f"job {ahead.label} ({ahead.user}: {ahead.spec.name}) goes first and waits for the same nodes"
     hint = f"gqprio -j {ahead.label},{job.label} shows why it goes first, gqwhy {ahead.label} what it waits for"
-    return Story(Reason.PRIORITY.value, why, hint, (ahead.job_id,))
+    return Explanation(Reason.PRIORITY.value, why, hint, (ahead.job_id,))
 
 
-def _insufficient(cluster: Cluster, job: Job, wait: planned.Insufficient) -> Story:
+def _insufficient(cluster: Cluster, job: Job, wait: planned.Insufficient) -> Explanation:
     start = _what_is_short(wait)
     holders = "; ".join(_holder(cluster, one, wait.resource) for one in wait.holders[:MAX_NAMED])
     others = len(wait.holders) - MAX_NAMED
@@ -337,9 +306,9 @@ def _insufficient(cluster: Cluster, job: Job, wait: planned.Insufficient) -> Sto
     hint = reservation.may_name(cluster, job, wait) or _smaller(job, wait)
     lead, shortage = start if holders else "", _shortage(wait)
     if wait.starts_at is None:
-        return Story(Reason.RESOURCES.value, why, _no_promise(wait) + hint, blockers, None, lead, shortage)
+        return Explanation(Reason.RESOURCES.value, why, _no_promise(wait) + hint, blockers, None, lead, shortage)
     why += f"{_BY}{_mark(wait.starts_at)}"
-    return Story(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at, lead, shortage)
+    return Explanation(Reason.RESOURCES.value, why, hint, blockers, wait.starts_at, lead, shortage)
 
 
 def _what_is_short(wait: planned.Insufficient) -> str:
@@ -404,7 +373,7 @@ def _smaller(job: Job, wait: planned.Insufficient) -> str:
 
 
 def _is_one_task_a_node(asked: ResourceRequest) -> bool:
-    """It cannot be spread over more nodes, since no task can."""
+    """Whether the job has one task for each node, so that it cannot spread over more nodes."""
     return bool(asked.cpus_per_task) and (asked.ntasks or 1) <= (asked.nodes_min or 1) and not asked.ntasks_per_node
 
 
@@ -435,15 +404,15 @@ def _holder(cluster: Cluster, one: planned.Holder, resource: str) -> str:
     return f"job {one.job_id if job is None else job.label}{user} holds {held} on {nodes} {until}"
 
 
-def _unavailable(job: Job, wait: planned.Unavailable) -> Story:
+def _unavailable(job: Job, wait: planned.Unavailable) -> Explanation:
     named = "; ".join(f"{node} is {why}" for node, why in wait.nodes[:MAX_NAMED])
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
     if job.reason in (Reason.LAUNCH_FAILED.value, Reason.BAD_WORKDIR.value) and wait.left_out:
         until = f"; tried again at {_mark(wait.until)}" if wait.until is not None else ""
         why = f"its launch failed ({job.why}); {named}{more}{until}"
-        return Story(job.reason, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
+        return Explanation(job.reason, why, _hint_of_backoff(job, wait.left_out), (), wait.until)
     why = f"it needs nodes that are not available: {named}{more}"
-    return Story(Reason.NODES_UNAVAILABLE.value, why, _hint_of_nodes(wait), (), wait.until)
+    return Explanation(Reason.NODES_UNAVAILABLE.value, why, _hint_of_nodes(wait), (), wait.until)
 
 
 def _hint_of_backoff(job: Job, left_out: tuple[str, ...]) -> str:
@@ -470,29 +439,29 @@ def _suspended_at(cluster: Cluster, job: Job) -> float | None:
     return None if attempt is None else attempt.suspended_at
 
 
-def _story_of_state(cluster: Cluster, job: Job) -> Story:
+def _explain_state(cluster: Cluster, job: Job) -> Explanation:
     match job.state:
         case JobState.STARTING:
-            return Story(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
+            return Explanation(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
         case JobState.RUNNING if job.attempt_id in cluster.parked:
-            why = parked.of_parked(cluster, job)
-            return Story(Reason.PARKED.value, f"it stands still on {_places(cluster, job)} {why}")
+            why = parked.suspended_facts(cluster, job)
+            return Explanation(Reason.PARKED.value, f"it stands still on {_places(cluster, job)} {why}")
         case JobState.RUNNING if (at := _suspended_at(cluster, job)) is not None:
             held = "it keeps its GPUs, CPUs and memory, and its time limit stands still"
-            return Story(
+            return Explanation(
                 Reason.NONE.value,
                 f"it is suspended on {_places(cluster, job)} since {_mark(at)}: {held}",
                 "an operator lets it go on: gqctl resume",
             )
         case JobState.RUNNING:
             why = f"it runs on {_places(cluster, job)} since {_mark(job.start_at or 0)}"
-            why = f"{why}{parked.of_guest(cluster, job)}"
+            why = f"{why}{parked.guest_facts(cluster, job)}"
             why = f"{why}{_borrowed(cluster, job)}{_giving_way(cluster, job)}{elastic.of_holder(cluster, job)}"
-            return _with_past(Story(Reason.NONE.value, why), job)
+            return _with_past(Explanation(Reason.NONE.value, why), job)
         case JobState.COMPLETING:
-            return Story(Reason.NONE.value, f"it is over, and is being cleaned away on {_places(cluster, job)}")
+            return Explanation(Reason.NONE.value, f"it is over, and is being cleaned away on {_places(cluster, job)}")
         case _:
-            return story_of_end(job)
+            return explain_end(job)
 
 
 def _borrowed(cluster: Cluster, job: Job) -> str:
@@ -510,8 +479,8 @@ def _giving_way(cluster: Cluster, job: Job) -> str:
     return f"; it gives way {to_whom(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
 
 
-def _with_past(story: Story, job: Job) -> Story:
-    """It has given way to another one before."""
+def _with_past(story: Explanation, job: Job) -> Explanation:
+    """Add the job's last preemption, if there was one."""
     return story if job.preempted is None else story._replace(why=f"{story.why}; {preemption_sentence(job.preempted)}")
 
 
@@ -521,8 +490,8 @@ def _places(cluster: Cluster, job: Job) -> str:
     return explain_plan.names_of(nodes)
 
 
-def _story_of_record(job: Job, array: ArrayTasks) -> Story:
-    """Of an array of which nothing waits in the record any more."""
+def _explain_array(job: Job, array: ArrayTasks) -> Explanation:
+    """The explanation of an array without pending tasks in its record."""
     over = array.succeeded | array.failed | array.cancelled
     counts = {
         "not over yet": (parse_tasks(job.spec.array) & ~over).bit_count(),
@@ -531,10 +500,10 @@ def _story_of_record(job: Job, array: ArrayTasks) -> Story:
         "cancelled before they started": array.cancelled.bit_count(),
     }
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return Story(job.reason, f"none of its tasks waits any more: {told}", f"gqacct -j {job.job_id} shows them")
+    return Explanation(job.reason, f"none of its tasks waits any more: {told}", f"gqacct -j {job.job_id} shows them")
 
 
-def _throttled(cluster: Cluster, job: Job, wait: planned.Throttled) -> Story:
+def _throttled(cluster: Cluster, job: Job, wait: planned.Throttled) -> Explanation:
     array_id = job.job_id if job.array_job_id is None else job.array_job_id
     array = cluster.jobs[array_id].array if array_id in cluster.jobs else None
     tasks = [cluster.jobs[one] for one in array.jobs.values()] if array is not None else []
@@ -542,15 +511,15 @@ def _throttled(cluster: Cluster, job: Job, wait: planned.Throttled) -> Story:
     named = explain_plan.names_of([one.label for one in run])
     why = f"{counted(wait.most, 'tasks')} of array {array_id} may run at once, and as many do: {named}"
     hint = f"gqctl update {array_id} --array-throttle=COUNT changes that"
-    return Story(Reason.ARRAY_TASK_LIMIT.value, why, hint, tuple(one.job_id for one in run))
+    return Explanation(Reason.ARRAY_TASK_LIMIT.value, why, hint, tuple(one.job_id for one in run))
 
 
-def story_of_cancelled(record: Job) -> tuple[Story, str]:
-    """Of tasks that were cancelled before they left their array's record: the story, and the state in a word."""
+def explain_cancelled(record: Job) -> tuple[Explanation, str]:
+    """(explanation, state) of tasks that were cancelled while they were part of their array's record."""
     outcome = cancelled_outcome(record)
-    return Story(record.reason, *how_it_ended(record, outcome)), state_word(JobState.ENDED, outcome)
+    return Explanation(record.reason, *how_it_ended(record, outcome)), state_word(JobState.ENDED, outcome)
 
 
-def story_of_end(job: Job) -> Story:
-    """How it ended."""
-    return Story(job.reason, *how_it_ended(job))
+def explain_end(job: Job) -> Explanation:
+    """The explanation of how a job ended."""
+    return Explanation(job.reason, *how_it_ended(job))

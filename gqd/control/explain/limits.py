@@ -1,17 +1,17 @@
-"""What is said of limits: whose it is, what is used, what was asked for, and one thing that would help.  Pure.
+"""Explanations about limits: the holder, the usage, the requested amount, and what would help.  Pure.
 
-Amounts stand in these sentences as everywhere: GPUs and jobs counted, memory with its unit, time as hours and minutes.
+Sentences give GPUs and jobs as counts, memory with its unit, and time as hours and minutes.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from gq.errors import Refusal
 from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, AccountInfo, Holder, LimitInfo
 from gq.model.state import Reason
 from gq.units import format_duration, format_memory
+from gqd.control.explain.explanation import Explanation
 from gqd.sched.limits.ledger import COUNTED_AS, Asker, Ledger, LimitView, Wanted, all_over_of, hours, over_of
 from gqd.sched.placement.billing import billing_of
 from gqd.sched.reasons.unschedulable import counted
@@ -25,15 +25,6 @@ MAX_NAMED = 4
 MAX_BLOCKERS = 50
 _CANNOT = "it cannot start within this limit"
 _HINT = "gqctl limit show lists the limits"
-
-
-class Words(NamedTuple):
-    """What of a `gqd.control.explain.explain.Story` comes from here."""
-
-    reason: str
-    why: str
-    hint: str
-    blockers: tuple[int, ...] = ()
 
 
 def things(resource: str) -> str:
@@ -59,7 +50,7 @@ def amount(resource: str, number: float) -> str:
 
 
 def bare(resource: str, number: float) -> str:
-    """The number without what it counts."""
+    """The number without the noun of what it counts."""
     if resource == "memory":
         return format_memory(int(number))
     return f"{number:.2f}".rstrip("0").rstrip(".")
@@ -74,11 +65,11 @@ def whose(limit: LimitInfo, user: str = "") -> str:
     return f"{f'user {user}' if user else 'each user'} {'with' if limit.holder is Holder.QOS else 'in'} {noun} {name}"
 
 
-# ── at submit ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── at submit ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def alone_over(limit: LimitInfo, wanted: float) -> Refusal:
-    """Even if nothing else were queued."""
+    """Refuse a job that exceeds the limit by itself."""
     resource, most = limit.resource, amount(limit.resource, limit.most)
     asked = amount(resource, wanted)
     if resource in BUDGETS:
@@ -98,7 +89,7 @@ def alone_over(limit: LimitInfo, wanted: float) -> Refusal:
 
 
 def over_ceiling(account: AccountInfo, gpus: int) -> Refusal:
-    """More than the account is guaranteed and may borrow."""
+    """Refuse a job of more GPUs than its account is guaranteed and may borrow."""
     guaranteed, borrowed = account.guaranteed_gpus or 0, account.borrow_gpus or 0
     why = f"the job asks for {counted(gpus, 'GPUs')}; account `{account.name}` is guaranteed {guaranteed}"
     why += f" and may borrow {borrowed or 'none'}"
@@ -108,11 +99,11 @@ def over_ceiling(account: AccountInfo, gpus: int) -> Refusal:
 
 
 class NoRoom(Refusal):
-    """Refused for what is queued, runs or was used: at another time it would not be."""
+    """The job is refused because of queued and running jobs or past usage; later it may be accepted."""
 
 
 def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> NoRoom:
-    """With what is queued and runs already."""
+    """Refuse a job that exceeds the limit together with queued and running jobs."""
     resource = limit.resource
     left = max(0.0, limit.most - used)
     if resource in BUDGETS:
@@ -130,7 +121,7 @@ def no_room(limit: LimitInfo, used: float, wanted: float, user: str) -> NoRoom:
     return NoRoom("over_limit", why, f"{hint}; {_HINT}")
 
 
-# ── while it waits ────────────────────────────────────────────────────────────────────────────────────────────
+# ── while it waits ────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ACCOUNTS = {
     "gpus": Reason.ASSOC_GRES,
@@ -154,7 +145,7 @@ _QOS_USERS = {
 
 
 def reason_of(limit: LimitInfo) -> Reason:
-    """Slurm's word; a user in an account is what it calls an association."""
+    """The pending reason, named as in Slurm, where a user in an account is an association."""
     is_qos, is_users = limit.holder is Holder.QOS, limit.per_user or limit.holder is Holder.USER
     if limit.resource in BUDGETS:
         return Reason.QOS_GRES_MINUTES if is_qos else Reason.ASSOC_GRES_MINUTES
@@ -169,13 +160,13 @@ REASONS = frozenset(one.value for table in (_USERS, _ACCOUNTS, _QOS, _QOS_USERS)
 
 
 def limited(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuota | None:
-    """What limit keeps the job back; None: no limit does."""
+    """The limit that keeps the job pending; None: none does."""
     wait = plan.waits.get(job.job_id)
     return wait if isinstance(wait, planned.OverLimit | planned.OverQuota) else wait_of(job, plan)
 
 
 def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuota | None:
-    """Likewise, of a job that the pass has not looked at."""
+    """The limit that keeps a job pending that the pass has not considered; None: none does."""
     used = plan.kept_back.get((job.user, job.account or DEFAULT_ACCOUNT, job.qos))
     if not used:
         return None
@@ -186,7 +177,10 @@ def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuo
 def others_over(
     cluster: Cluster, view: LimitView, job: Job, plan: planned.Plan, first: planned.OverLimit | planned.OverQuota
 ) -> list[planned.OverLimit | planned.OverQuota]:
-    """The limits besides that one which the job is over too, with what the plan starts; `view`: those of the plan."""
+    """The other limits that the job exceeds, besides `first`, counting the jobs that the plan starts.
+
+    `view`: the limits of the plan's snapshot.
+    """
     ledger = Ledger(view)
     for start in plan.starts:
         starts = cluster.jobs[start.job_id]
@@ -209,7 +203,7 @@ def _which(wait: planned.OverLimit | planned.OverQuota) -> object:
 
 
 def besides(label: str, others: list[planned.OverLimit | planned.OverQuota], hint: str) -> tuple[str, str]:
-    """What follows the sentence about the first limit, and the hint for all of them."""
+    """(continuation of the sentence about the first limit, hint for all limits)."""
     told = [_words(label, one) for one in others]
     never = next((one for one in (hint, *(one.hint for one in told)) if one.startswith(_CANNOT)), "")
     named = "".join(f"; besides, {one.why}" for one in told[:MAX_NAMED])
@@ -217,16 +211,16 @@ def besides(label: str, others: list[planned.OverLimit | planned.OverQuota], hin
     return f"{named}{more}", never or f"it starts when all {len(told) + 1} limits have room for it; {_HINT}"
 
 
-def _words(label: str, wait: planned.OverLimit | planned.OverQuota) -> Words:
+def _words(label: str, wait: planned.OverLimit | planned.OverQuota) -> Explanation:
     return over_limit(label, wait) if isinstance(wait, planned.OverLimit) else may_not_borrow(wait)
 
 
 def waits_for(wait: planned.OverLimit | planned.OverQuota) -> str:
-    """The sentence alone, of a job that is not queued yet."""
+    """The sentence without reason and hint, for a job that is not queued yet."""
     return _words("", wait).why
 
 
-def over_limit(label: str, wait: planned.OverLimit) -> Words:
+def over_limit(label: str, wait: planned.OverLimit) -> Explanation:
     limit, resource, used = wait.limit, wait.limit.resource, wait.limit.used or 0.0
     reason, owner = reason_of(limit).value, whose(limit, wait.user)
     most, wanted = amount(resource, limit.most), bare(resource, wait.wanted)
@@ -237,30 +231,30 @@ def over_limit(label: str, wait: planned.OverLimit) -> Words:
         hint = f"the next {per} begins @{{{int(wait.until or 0)}}}"
         if used < limit.most:
             hint = f"gqctl update {label} with less --time could start it; {hint}"
-        return Words(reason, why, hint)
+        return Explanation(reason, why, hint)
     if resource == "running_jobs":
         why = f"{owner} may run {most}, and {bare(resource, used)} {'runs' if used == 1 else 'run'}"
-        return Words(reason, why, "it starts when one of these ends")
+        return Explanation(reason, why, "it starts when one of these ends")
     verb = "is" if used == 1 or resource == "memory" else "are"
     why = f"{owner} may hold {most}, {bare(resource, used)} {verb} in use, the job asks for {wanted}"
     if wait.wanted > limit.most:
-        return Words(reason, why, _never(amount(resource, limit.most)))
-    return Words(reason, why, _hint_of(amount(resource, limit.most - used) if used < limit.most else ""))
+        return Explanation(reason, why, _never(amount(resource, limit.most)))
+    return Explanation(reason, why, _hint_of(amount(resource, limit.most - used) if used < limit.most else ""))
 
 
-def may_not_borrow(wait: planned.OverQuota) -> Words:
+def may_not_borrow(wait: planned.OverQuota) -> Explanation:
     own = f"is guaranteed {counted(wait.guaranteed_gpus, 'GPUs')}" if wait.guaranteed_gpus else "is guaranteed no GPUs"
     why = f"account `{wait.account}` {own} and may borrow {wait.borrow_gpus or 'none'}"
     why += f"; it holds {wait.held_gpus}, the job asks for {wait.wanted_gpus}"
     most = wait.guaranteed_gpus + wait.borrow_gpus
     if wait.wanted_gpus > most:
-        return Words(Reason.ASSOC_GRES.value, why, _never(counted(most, "GPUs")))
+        return Explanation(Reason.ASSOC_GRES.value, why, _never(counted(most, "GPUs")))
     left = most - wait.held_gpus
-    return Words(Reason.ASSOC_GRES.value, why, _hint_of(counted(left, "GPUs") if left > 0 else ""))
+    return Explanation(Reason.ASSOC_GRES.value, why, _hint_of(counted(left, "GPUs") if left > 0 else ""))
 
 
 def _never(most: str) -> str:
-    """It alone is over the limit: the limit was lowered, or binds only where the job's GPUs turn out to be."""
+    """The hint for a job that exceeds the limit by itself, since the limit was lowered or is for a type of GPU."""
     return f"{_CANNOT}, however long it waits: ask for at most {most}, or have the limit raised"
 
 
@@ -269,13 +263,13 @@ def _hint_of(left: str) -> str:
     return f"asking for at most {left} keeps within the limit; else {end}" if left else end
 
 
-def barred(job: Job, wait: planned.AccessDenied) -> Words:
+def barred(job: Job, wait: planned.AccessDenied) -> Explanation:
     hint = f"gqctl update {job.job_id} with another --partition, --qos or --account moves it"
-    return Words(Reason.PARTITION_CONFIG.value, f"it may not start where it is: {wait.why}", hint)
+    return Explanation(Reason.PARTITION_CONFIG.value, f"it may not start where it is: {wait.why}", hint)
 
 
 def holders(cluster: Cluster, wait: planned.OverLimit | planned.OverQuota) -> tuple[str, tuple[int, ...]]:
-    """Who holds what is counted there, the largest first: what follows the sentence, and the ids of the jobs."""
+    """(continuation of the sentence, job ids) about the jobs that use most of the limit, the largest first."""
     if isinstance(wait, planned.OverLimit):
         place: TallyKey = (wait.limit.holder, wait.limit.name, wait.user)
         resource = wait.limit.resource

@@ -1,4 +1,4 @@
-"""What is said of jobs that stand still for others, and of those that run on their GPUs.  Pure."""
+"""Explanations about suspended victims (parked jobs), and about the jobs that run on their GPUs.  Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gqd.state.records import Attempt, Job
 
 
 def tell(cluster: Cluster, job: Job, shown: JobInfo) -> None:
-    """In lists."""
+    """Set the fields of a `JobInfo` about parked jobs."""
     if not cluster.parked:
         return
     known = cluster.parked.get(job.attempt_id)
@@ -30,8 +30,8 @@ def tell(cluster: Cluster, job: Job, shown: JobInfo) -> None:
         shown.runs_on_parked = tuple(_label(cluster, one) for one in _lenders(cluster, job))
 
 
-def of_parked(cluster: Cluster, job: Job) -> str:
-    """The rest of a sentence: since when, for whom, what it lends and keeps, and when it goes on."""
+def suspended_facts(cluster: Cluster, job: Job) -> str:
+    """The continuation of a sentence: since when, for which job, what it lends and keeps, and when it resumes."""
     known = cluster.parked[job.attempt_id]
     other = cluster.jobs.get(known.to)
     whom = f"job {known.to}" if other is None else f"job {other.label} of {other.user}"
@@ -54,8 +54,8 @@ def _until(cluster: Cluster, other: Job | None) -> str:
     return f",{at}" if at else ""
 
 
-def of_guest(cluster: Cluster, job: Job) -> str:
-    """The rest of a sentence about a job that runs; empty: nobody stands still for it."""
+def guest_facts(cluster: Cluster, job: Job) -> str:
+    """The continuation of a sentence about a running job; empty: no job is parked for it."""
     lenders = [_label(cluster, one) for one in _lenders(cluster, job)]
     if not lenders:
         return ""
@@ -74,8 +74,8 @@ def _label(cluster: Cluster, job_id: JobId) -> str:
     return str(job_id) if job is None else job.label
 
 
-def to_say(cluster: Cluster, job: Job, victims: Iterable[JobId]) -> str:
-    """The hint for a job for which others are to be ended that could be parked; empty: it could say nothing."""
+def min_gpu_mem_hint(cluster: Cluster, job: Job, victims: Iterable[JobId]) -> str:
+    """A hint: with ``--min-gpu-mem`` the victims would be suspended instead of ended; empty: they would not."""
     resources = job.spec.resources
     if fits_beside(resources) or not fits_beside(replace(resources, min_gpu_mem_mib=1)):
         return ""

@@ -1,14 +1,14 @@
-"""What is said of a job that waits where jobs take turns: its own trial, and who gives its turn to it next.  Pure."""
+"""Explanations of pending jobs under time-slicing: the first quantum, and the next job to give its slice.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
 
 from gq.units import spoken_duration
+from gqd.control.explain.explanation import Explanation
 from gqd.sched.preemption.timeslice import Taker, givers_of, gives_turn_at, is_through
 from gqd.sched.preemption.timeslice_victims import that_give_turns
 from gqd.sched.reasons.eligibility import Ground
@@ -19,30 +19,27 @@ from gqd.state.cluster import Cluster
 from gqd.state.records import Job
 
 
-class Told(NamedTuple):
-    why: str
-    hint: str
-
-
-def of_turn(cluster: Cluster, taken: Snapshot, plan: planned.Plan, job: Job, told: Told) -> Told:
-    """`told`: what is said of it without that."""
+def add_time_slice(
+    cluster: Cluster, taken: Snapshot, plan: planned.Plan, job: Job, explanation: Explanation
+) -> Explanation:
+    """Add to the explanation of a waiting job whether its first quantum is over and which holder yields to it next."""
     if taken.policy.scheduling.preempt != "turns" or taken.columns is None:
-        return told
+        return explanation
     places = np.flatnonzero(taken.columns.job_id == job.job_id)
     ahead = int(places[0]) if len(places) else 0
-    why = told.why + _of_trial(taken, job, ahead)
+    why = explanation.why + _of_trial(taken, job, ahead)
     wait = plan.waits.get(job.job_id)
     if not len(places) or not isinstance(wait, planned.Insufficient):
-        return Told(why, told.hint)
+        return explanation._replace(why=why)
     holders = {one.job_id for one in wait.holders}
-    return Told(
-        f"{why}; {_next(cluster, taken, taken.pending[ahead], holders)}",
-        "it starts when enough of what holds it ends, or gives its turn to it",
+    return explanation._replace(
+        why=f"{why}; {_next(cluster, taken, taken.pending[ahead], holders)}",
+        hint="it starts when enough of what holds it ends, or gives its turn to it",
     )
 
 
 def _of_trial(taken: Snapshot, job: Job, ahead: int) -> str:
-    """Of one that has had its trial; and who goes before it."""
+    """The facts about a job that has used its first quantum, and the number of jobs before it; empty: it has not."""
     trial_s = taken.policy.scheduling.trial_s
     if job.ran_s < trial_s:
         return ""
@@ -51,7 +48,7 @@ def _of_trial(taken: Snapshot, job: Job, ahead: int) -> str:
 
 
 def _next(cluster: Cluster, taken: Snapshot, job: PendingJob, holders: Collection[int]) -> str:
-    """Half a sentence: which of the holders may give its turn to it first, of those that may not yet."""
+    """A fact: which of the holders may give its slice to the job first, or why none does."""
     rules = taken.policy.scheduling
     there = (one for one in taken.running if one.job_id in holders and one.preemptor is None)
     jobs = that_give_turns(there, taken.qos)
@@ -68,7 +65,7 @@ def _next(cluster: Cluster, taken: Snapshot, job: PendingJob, holders: Collectio
 
 
 def _why_none(jobs: Sequence[RunningJob], is_gang: bool) -> str:
-    """Of those who have it to give, neither now nor later one does."""
+    """Why none of the holders gives its slice to the job, now or later."""
     if not jobs:
         return "they would not wait again"
     if not is_gang and all(len(one.grants) > 1 for one in jobs):

@@ -1,8 +1,8 @@
 """Requests that a user could make instead: fewer GPUs, less time, other types, QOS, partitions, reservations.  Pure.
 
-Each kind of change is a *search*: a generator that yields one request after the other and is sent what a rehearsal said
-of it, so that a number (of GPUs, minutes, CPUs) is found by halving its range, and everything else is tried one by one.
-Whether this user may ask for a request, and when it would start, `gqd.control.forecast.whatif` finds out.
+Each kind of change is a *search*: a generator that yields requests and is sent the estimated start of each.  A number
+(of GPUs, minutes, CPUs) is found by bisection; everything else is tried one after the other.
+`gqd.control.forecast.whatif` checks whether the user may make a request, and when it would start.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from gqd.state.policy import Policy
 
 MIN_TIME_S = 60
 MAX_TIME_S = 7 * 86400
-"""The longest time limit that is tried in the place of none."""
+"""The longest time limit that is tried for a job without one."""
 SHORTEST_PART = 64
-"""The shortest time limit that is tried is one part in so many of the one that was asked for."""
+"""The shortest time limit that is tried is the requested one divided by this."""
 MAX_RESERVED = 3
-"""Time limits that end before something that is reserved."""
+"""Time limits tried that end before a reservation begins."""
 MEMORY_PARTS = 16
-"""Memory is tried in steps of one part in so many."""
+"""Memory is tried in steps of the requested amount divided by this."""
 
 
 class Variant(NamedTuple):
     options: str
-    """What to add to the command line."""
+    """Options to add to the command line."""
     what: str
     spec: JobSpec
     family: str = ""
-    """The family of variants that it belongs to; one that a larger variant of its family equals is not shown."""
+    """Variants of one family differ in one number; only the largest of those that start together is shown."""
     size: int = 0
-    """How much it still asks for, in its family."""
+    """The number in which the family differs."""
 
 
 Search: TypeAlias = Generator[Variant, ForecastStart | None, None]
-"""Yields requests; is sent the expected start of each, or None: it cannot be made, or nobody knows when it starts."""
+"""Yields requests; is sent the estimated start of each, or None: the request is refused, or its start is unknown."""
 
 
 def searches(
     cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted, entry: ForecastStart | None
 ) -> list[Search]:
-    """All kinds, those first that take few rehearsals.  `asked`: the request with its defaults; `entry`: its start."""
+    """All searches, those with few forecasts first.  `asked`: the request with its defaults; `entry`: its start."""
     resources = asked.spec.resources
     each = (
         _other_qos(cluster, spec, asked.qos),
@@ -66,21 +66,21 @@ def searches(
         _spread(spec, resources),
     )
     ranges = (*_fewer_gpus(spec, resources), _shorter(spec, asked.time_limit_s), *_less_of_nodes(spec, resources))
-    return [*map(_one_by_one, each), *(_halving(one, entry) for one in ranges if one.most >= one.least)]
+    return [*map(_one_by_one, each), *(_halving(one, entry) for one in ranges if one.max_number >= one.min_number)]
 
 
 def is_sooner(entry: ForecastStart | None, asked: ForecastStart | None) -> bool:
     return entry is not None and (asked is None or entry.starts_at < asked.starts_at)
 
 
-# ── how a kind is searched ────────────────────────────────────────────────────────────────────────────────────
+# ── ways to search ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Range(NamedTuple):
-    """Requests that differ in one number, all of them smaller than what was asked for."""
+    """Requests that differ in one number, each smaller than the original request."""
 
-    least: int
-    most: int
+    min_number: int
+    max_number: int
     variant: Callable[[int], Variant]
 
 
@@ -89,23 +89,23 @@ def _one_by_one(variants: Iterable[Variant]) -> Search:
 
 
 def _halving(numbers: Range, asked: ForecastStart | None) -> Search:
-    """The largest number that starts as soon as the smallest does, and the largest that starts sooner than asked.
+    """Find the largest number that starts as early as the smallest, and the largest that starts before `asked`.
 
-    If the smallest starts no sooner, no other does: then one rehearsal is enough.
+    If the smallest starts no earlier, none does, and one forecast is enough.
     """
-    soonest = yield numbers.variant(numbers.least)
+    soonest = yield numbers.variant(numbers.min_number)
     if soonest is None or not is_sooner(soonest, asked):
         return
     at = soonest.starts_at
-    low = yield from _largest(numbers, numbers.least, lambda entry: entry is not None and entry.starts_at <= at)
+    low = yield from _largest(numbers, numbers.min_number, lambda entry: entry is not None and entry.starts_at <= at)
     yield from _largest(numbers, low, lambda entry: is_sooner(entry, asked))
 
 
 def _largest(
     numbers: Range, low: int, suits: Callable[[ForecastStart | None], bool]
 ) -> Generator[Variant, ForecastStart | None, int]:
-    """The largest number from `low` on, which suits, up to where they do not suit any more."""
-    high = numbers.most + 1
+    """Bisect: the largest number that suits, given that `low` suits and larger numbers suit less."""
+    high = numbers.max_number + 1
     while high - low > 1:
         middle = (low + high) // 2
         if suits((yield numbers.variant(middle))):
@@ -115,7 +115,7 @@ def _largest(
     return low
 
 
-# ── the kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the kinds of change ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _asking(spec: JobSpec, **changes: object) -> JobSpec:
@@ -128,7 +128,7 @@ def _typed(resources: ResourceRequest, count: int, gpu_type: str | None = None) 
 
 
 def _fewer_gpus(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
-    """All numbers below the one that was asked for: in all, over nodes, for each node, or by tasks."""
+    """All smaller numbers of GPUs: in total, by nodes, for each node, or by tasks."""
     before = min_demand(resources).gpus
     if not before or resources.roles:
         return
@@ -166,14 +166,14 @@ def _instead(changed: JobSpec, before: int) -> str:
 
 
 def _shorter(spec: JobSpec, limit_s: int | None) -> Range:
-    """All shorter time limits, in minutes: a shorter job fits into more holes."""
+    """All shorter time limits, in minutes: a shorter job fits into more gaps of the schedule."""
     before = "no time limit" if limit_s is None else format_duration(limit_s)
     longest_s = MAX_TIME_S if limit_s is None else limit_s - 1
 
     def variant(minutes: int) -> Variant:
-        told = format_duration(minutes * 60)
+        limit = format_duration(minutes * 60)
         changed = msgspec.structs.replace(spec, time_limit_s=minutes * 60)
-        return Variant(f"--time={told}", f"{told} instead of {before}", changed, "time", minutes)
+        return Variant(f"--time={limit}", f"{limit} instead of {before}", changed, "time", minutes)
 
     return Range(max(1, longest_s // 60 // SHORTEST_PART), longest_s // 60, variant)
 
@@ -181,24 +181,24 @@ def _shorter(spec: JobSpec, limit_s: int | None) -> Range:
 def _before_what_is_reserved(
     cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted
 ) -> Iterator[Variant]:
-    """So short that it is over when something is to be clear."""
-    booked = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
-    left = dict.fromkeys(_minutes_s(one.clear_at - asked.at) for one in booked)
+    """Time limits so short that the job ends before nodes must be empty for a reservation."""
+    windows = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
+    left = dict.fromkeys(_minutes_s(one.clear_at - asked.at) for one in windows)
     before = "no time limit" if asked.time_limit_s is None else format_duration(asked.time_limit_s)
     for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MAX_RESERVED):
-        told = format_duration(time_s)
-        what = f"{told} instead of {before}: over before what is reserved"
-        yield Variant(f"--time={told}", what, msgspec.structs.replace(spec, time_limit_s=time_s), "time", time_s // 60)
+        limit = format_duration(time_s)
+        what = f"{limit} instead of {before}: over before what is reserved"
+        yield Variant(f"--time={limit}", what, msgspec.structs.replace(spec, time_limit_s=time_s), "time", time_s // 60)
 
 
 def _in_reservations(cluster: Cluster, policy: Policy, spec: JobSpec, asked: event.JobSubmitted) -> Iterator[Variant]:
-    """Those that its user may use, and if need be so short that it is over when they are."""
+    """Reservations that the user may use, with a shorter time limit if the job would outlast them."""
     path = account_path(cluster.accounts, asked.account)
-    booked = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
+    windows = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
     for name, known in cluster.reservations.items():
         if not known.may_be_used_by(asked.user, path):
             continue
-        rooms = [_minutes_s(one.closes_at - max(asked.at, one.begin_at)) for one in booked if one.name == name]
+        rooms = [_minutes_s(one.closes_at - max(asked.at, one.begin_at)) for one in windows if one.name == name]
         changed = msgspec.structs.replace(spec, reservation=name)
         if rooms and (
             Flag.FLEX in known.booking.flags or (asked.time_limit_s is not None and max(rooms) >= asked.time_limit_s)
@@ -206,10 +206,10 @@ def _in_reservations(cluster: Cluster, policy: Policy, spec: JobSpec, asked: eve
             if name != spec.reservation:
                 yield Variant(f"--reservation={name}", f"in reservation {name}", changed)
         elif rooms and _is_shorter(max(rooms), asked.time_limit_s):
-            told = format_duration(max(rooms))
+            limit = format_duration(max(rooms))
             shorter = msgspec.structs.replace(changed, time_limit_s=max(rooms))
-            options = f"--time={told}" if name == spec.reservation else f"--reservation={name} --time={told}"
-            yield Variant(options, f"{told} in reservation {name}", shorter)
+            options = f"--time={limit}" if name == spec.reservation else f"--reservation={name} --time={limit}"
+            yield Variant(options, f"{limit} in reservation {name}", shorter)
 
 
 def _minutes_s(seconds: float) -> int:
@@ -221,7 +221,7 @@ def _is_shorter(time_s: int, limit_s: int | None) -> bool:
 
 
 def _other_types(cluster: Cluster, spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
-    """The same number of GPUs of each type that there is."""
+    """The same number of GPUs of each other type in the cluster."""
     if not min_demand(resources).gpus or resources.roles:
         return
     kinds = sorted({gpu.type for node in cluster.nodes.values() for gpu in node.inventory.gpus})
@@ -245,10 +245,10 @@ def _gpu_option(resources: ResourceRequest) -> tuple[str, int]:
 
 
 def _other_partitions(policy: Policy, spec: JobSpec, partition: str) -> Iterator[Variant]:
-    for one in policy.partitions:
-        if one.name != partition and one.is_up:
-            changed = msgspec.structs.replace(spec, partition=one.name)
-            yield Variant(f"--partition={one.name}", f"partition {one.name} instead of {partition}", changed)
+    for other in policy.partitions:
+        if other.name != partition and other.is_up:
+            changed = msgspec.structs.replace(spec, partition=other.name)
+            yield Variant(f"--partition={other.name}", f"partition {other.name} instead of {partition}", changed)
 
 
 def _other_qos(cluster: Cluster, spec: JobSpec, qos: str) -> Iterator[Variant]:
@@ -258,7 +258,7 @@ def _other_qos(cluster: Cluster, spec: JobSpec, qos: str) -> Iterator[Variant]:
 
 
 def _spread(spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
-    """The same over twice as many nodes, or half as many."""
+    """The same GPUs over twice as many nodes."""
     nodes, per_node = resources.nodes_min or 1, resources.gpus_per_node
     if resources.roles or resources.ntasks_per_node:
         return
@@ -277,7 +277,7 @@ def _spread(spec: JobSpec, resources: ResourceRequest) -> Iterator[Variant]:
 
 
 def _less_of_nodes(spec: JobSpec, resources: ResourceRequest) -> Iterator[Range]:
-    """Fewer CPUs, and less memory."""
+    """Fewer CPUs, or less memory."""
     if resources.roles:
         return
     cpus_before = resources.cpus_per_task or 1

@@ -1,10 +1,11 @@
-"""When waiting jobs start, as they are told: what is rehearsed, and what is made of it.  Pure.
+"""Start estimates of pending jobs: forecasts of the queue, and the answers to requests about them.  Pure.
 
-A *study* is a piece of work that may take many slices: the starts of all that waits (`StartsStudy`), or what
-`gqsub --what-if` asks (`gqd.control.forecast.whatif`). The `Desk` does one after the other, a slice at a time, between
-which requests are handled and jobs are started. What the last study of the queue said is kept (`Volatile.estimates`).
+A *forecast task* is work that may take many slices: the starts of all pending jobs (`QueueForecastTask`), or the answer
+to `gqsub --what-if` (`gqd.control.forecast.whatif`).  The `ForecastQueue` runs one task at a time, slice by slice;
+between slices the controller handles requests and starts jobs.  `Volatile.estimates` holds the results of the last
+forecast of the queue.
 
-The first estimate that a waiting job is given is a fact (`StartEstimated`), so that later its error can be measured.
+The first estimate of a pending job is recorded as an event (`StartEstimated`), so that its error can be measured later.
 """
 
 from __future__ import annotations
@@ -50,49 +51,49 @@ from gqd.state.volatile import Volatile
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
-EVERY_S = 30.0
-"""So often at most the queue is studied where nobody asks."""
-FRESH_S = 2.0
-"""So old may an answer be, if it has something to say of every job that is asked about."""
+INTERVAL_S = 30.0
+"""Minimum time between two forecasts of the queue that no client asked for."""
+MAX_AGE_S = 2.0
+"""Maximum age of estimates that answer a request at once, provided that they cover every job of the request."""
 DRIFT_S = 300.0
-"""After so long it is studied again though nothing has happened: what is overdue goes on and on."""
-MOST_FIRST_ESTIMATES = 200
-"""That one study notes as facts."""
+"""Time after which the queue is forecast again although nothing has happened: overdue jobs go on running."""
+MAX_FIRST_ESTIMATES = 200
+"""First estimates that one forecast records as events."""
 WAIT_S = 20.0
-"""After so long whoever asks is told what was known before."""
+"""Time after which a held request is answered with the estimates of the last forecast."""
 QUICK_WORK = 20_000
-"""Of a small cluster the answer is there at once: so many units of work, by the number of nodes."""
+"""Units of work that a new request may use at once, divided by the number of nodes: small clusters answer at once."""
 QUICK_SLICE = 50
 MANY_AHEAD = 1_000_000
-MOST_WAITING = 256
+MAX_WAITING = 256
 
 
 BESIDE_THE_POINT = (
     event.StartEstimated, event.Audited, event.RequestAnswered, event.RequestsForgotten, event.NoticeQueued,
     event.NoticeDropped, event.NoticeCommandQueued, event.NoticeDelivered, event.NoticeFailed, event.JobTold,
 )  # fmt: skip
-"""What may happen without any start being another."""
+"""Events that change no start time."""
 
 
-class Study(Protocol):
-    """Work that is done in slices, and what comes of it."""
+class ForecastTask(Protocol):
+    """Work that is done in slices and then answers its request."""
 
     @property
     def request_id(self) -> RequestId | None:
-        """Of who waits for it alone."""
+        """The id of the only request that waits for this task; None: any number of requests do."""
         ...
 
     def step(self, budget: int) -> bool:
-        """Go on; True: it is done."""
+        """Do at most `budget` units of work; True: the task is done."""
         ...
 
     def finish(self, draft: TurnBuilder) -> None:
-        """Tell it."""
+        """Send the answer, or store the results."""
         ...
 
 
-class Asked(NamedTuple):
-    """A request for estimates that is held back."""
+class EstimateRequest(NamedTuple):
+    """A request for start estimates whose reply is held back until the next forecast."""
 
     route: Route
     request_id: RequestId
@@ -100,107 +101,114 @@ class Asked(NamedTuple):
     at: float
 
 
-class Desk:
-    """One study after the other; whoever waits for the next one of the queue."""
+class ForecastQueue:
+    """The forecast tasks, run in order, and the requests that wait for the next forecast of the queue."""
 
     def __init__(self) -> None:
-        self._studies: deque[Study] = deque()
-        self._asked: list[Asked] = []
+        self._tasks: deque[ForecastTask] = deque()
+        self._requests: list[EstimateRequest] = []
 
     def is_wanted(self, cluster: Cluster, volatile: Volatile, now: float) -> bool:
-        if self._studies or self._asked:
+        if self._tasks or self._requests:
             return True
         age_s = now - volatile.estimates_at
-        return bool(cluster.queue) and age_s >= (EVERY_S if volatile.has_stale_estimates else DRIFT_S)
+        return bool(cluster.queue) and age_s >= (INTERVAL_S if volatile.has_stale_estimates else DRIFT_S)
 
     @property
     def is_waited_for(self) -> bool:
-        """Somebody wants an answer."""
-        return bool(self._asked) or any(not isinstance(one, StartsStudy) for one in self._studies)
+        """Whether a client waits for an answer."""
+        return bool(self._requests) or any(not isinstance(task, QueueForecastTask) for task in self._tasks)
 
-    def add(self, draft: TurnBuilder, study: Study) -> None:
-        """Done at once, if that goes quickly."""
-        if any(one.request_id == study.request_id for one in self._studies):
-            return  # the client asks again, since it has not heard yet
-        if len(self._studies) >= MOST_WAITING:
-            raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
-        self._studies.append(study)
+    def add(self, draft: TurnBuilder, task: ForecastTask) -> None:
+        """Append a task, and finish it at once if that takes little work.  `Refusal` if the queue is full."""
+        if any(waiting.request_id == task.request_id for waiting in self._tasks):
+            return  # the client repeated its request
+        if len(self._tasks) >= MAX_WAITING:
+            raise Refusal("busy", f"{MAX_WAITING} such questions are being worked on already", "try again in a moment")
+        self._tasks.append(task)
         self._work_quickly(draft)
 
-    def go_on(self, study: Study) -> None:
-        """With this, in the place of one that is done."""
-        self._studies.appendleft(study)
+    def resume_with(self, task: ForecastTask) -> None:
+        """Run this task next, in place of one that is done."""
+        self._tasks.appendleft(task)
 
-    def ask(self, draft: TurnBuilder, asked: Asked) -> None:
-        self._asked = [one for one in self._asked if one.request_id != asked.request_id]
-        if len(self._asked) >= MOST_WAITING:
-            raise Refusal("busy", f"{MOST_WAITING} such questions are being worked on already", "try again in a moment")
-        self._asked.append(asked)
+    def enqueue_request(self, draft: TurnBuilder, request: EstimateRequest) -> None:
+        self._requests = [waiting for waiting in self._requests if waiting.request_id != request.request_id]
+        if len(self._requests) >= MAX_WAITING:
+            raise Refusal("busy", f"{MAX_WAITING} such questions are being worked on already", "try again in a moment")
+        self._requests.append(request)
         self._work_quickly(draft)
 
     def work(self, draft: TurnBuilder, budget: int) -> None:
-        """A slice."""
-        if not self._studies:
-            asked, self._asked = self._asked, []
-            self._studies.append(StartsStudy(draft, asked))
-        if self._studies[0].step(budget):
-            self._studies.popleft().finish(draft)
+        """Run one slice of the first task; without any task, begin a forecast of the queue."""
+        if not self._tasks:
+            requests, self._requests = self._requests, []
+            self._tasks.append(QueueForecastTask(draft, requests))
+        if self._tasks[0].step(budget):
+            self._tasks.popleft().finish(draft)
 
     def tick(self, draft: TurnBuilder) -> None:
-        """Nobody waits for ever."""
-        late = [one for one in self._asked if draft.now - one.at >= WAIT_S]
-        self._asked = [one for one in self._asked if one not in late]
+        """Answer the requests that have waited for `WAIT_S`."""
+        late = [request for request in self._requests if draft.now - request.at >= WAIT_S]
+        self._requests = [request for request in self._requests if request not in late]
         _answer(draft, late)
 
     def _work_quickly(self, draft: TurnBuilder) -> None:
-        work = 0 if len(self._studies) > 1 else QUICK_WORK // (10 + len(draft.cluster.nodes))
-        while work > 0 and (self._studies or self._asked):
+        work = 0 if len(self._tasks) > 1 else QUICK_WORK // (10 + len(draft.cluster.nodes))
+        while work > 0 and (self._tasks or self._requests):
             self.work(draft, QUICK_SLICE)
             work -= QUICK_SLICE
 
 
-# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_estimate(draft: TurnBuilder, desk: Desk, request: ClientRequest, body: client.EstimateStarts) -> None:
-    """At once where there are fresh ones, else when the next study is done."""
+def decide_estimate(
+    draft: TurnBuilder, forecasts: ForecastQueue, request: ClientRequest, body: client.EstimateStarts
+) -> None:
+    """Answer at once if the estimates are recent, else when the next forecast of the queue is done."""
     volatile = draft.volatile
-    asked = Asked(request.route, request.request_id, body, draft.now)
-    wanted = (known_start(draft.cluster, volatile, job_id) for job_id in _wanted(draft.cluster, body))
-    is_known = all(_stands(told, draft.now) for told in wanted)
+    estimate_request = EstimateRequest(request.route, request.request_id, body, draft.now)
+    starts = (known_start(draft.cluster, volatile, job_id) for job_id in _selected_ids(draft.cluster, body))
+    is_known = all(_is_current(start, draft.now) for start in starts)
     age_s = draft.now - volatile.estimates_at
-    if is_known and volatile.estimates_at and (not volatile.has_stale_estimates or age_s < FRESH_S):
-        _answer(draft, [asked])
+    if is_known and volatile.estimates_at and (not volatile.has_stale_estimates or age_s < MAX_AGE_S):
+        _answer(draft, [estimate_request])
     else:
-        desk.ask(draft, asked)
+        forecasts.enqueue_request(draft, estimate_request)
 
 
-def _stands(told: StartEstimate | None, now: float) -> bool:
-    """It says something, and that is not over."""
-    return told is not None and (told.start_at is None or told.start_at >= now)
+def _is_current(start: StartEstimate | None, now: float) -> bool:
+    """Whether there is an estimate and its start is not in the past."""
+    return start is not None and (start.start_at is None or start.start_at >= now)
 
 
-def _wanted(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
-    """The waiting jobs of the filter, by id, one more than a page."""
-    chosen = (one.job for one in select_jobs(cluster, body.filter) if one.job.is_waiting)
+def _selected_ids(cluster: Cluster, body: client.EstimateStarts) -> list[JobId]:
+    """Ids of the pending jobs that the filter selects, in order; one more than a page holds."""
+    chosen = (selected.job for selected in select_jobs(cluster, body.filter) if selected.job.is_waiting)
     ids = sorted({job.job_id for job in chosen if job.job_id > body.after})
     return ids[: max(1, body.limit) + 1]
 
 
-def _answer(draft: TurnBuilder, asked: Iterable[Asked]) -> None:
-    for one in asked:
-        limit = max(1, one.body.limit)
-        ids = _wanted(draft.cluster, one.body)
-        told = tuple(known_start(draft.cluster, draft.volatile, job_id) or _not_yet(job_id) for job_id in ids[:limit])
-        body = client.StartEstimates(estimates=told, made_at=draft.volatile.estimates_at, more=len(ids) > limit)
-        draft.enqueue(Reply(route=one.route, request_id=one.request_id, body=body))
+def _answer(draft: TurnBuilder, requests: Iterable[EstimateRequest]) -> None:
+    for request in requests:
+        limit = max(1, request.body.limit)
+        ids = _selected_ids(draft.cluster, request.body)
+        starts = tuple(known_start(draft.cluster, draft.volatile, job_id) or _not_yet(job_id) for job_id in ids[:limit])
+        body = client.StartEstimates(estimates=starts, made_at=draft.volatile.estimates_at, more=len(ids) > limit)
+        draft.enqueue(Reply(route=request.route, request_id=request.request_id, body=body))
 
 
 def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEstimate | None:
-    """What was rehearsed for it; of a job behind those a guess: the queue goes on as it did up to there."""
-    told = volatile.estimates.get(job_id)
-    if (told is not None and (told.start_at is not None or told.never or told.why)) or job_id not in volatile.positions:
-        return told
+    """The start estimate of a pending job.
+
+    For a job behind those that the forecast reached, the start is extrapolated from the queue's progress up to there.
+    """
+    estimate = volatile.estimates.get(job_id)
+    if (
+        estimate is not None and (estimate.start_at is not None or estimate.never or estimate.why)
+    ) or job_id not in volatile.positions:
+        return estimate
     position, made_at = volatile.positions[job_id], volatile.estimates_at
     reached, start_at = volatile.reached.get(cluster.jobs[job_id].partition, (0, 0.0))
     if not reached:
@@ -217,54 +225,56 @@ def _not_yet(job_id: JobId) -> StartEstimate:
     return StartEstimate(job_id=job_id, position=0, why="it has not been estimated yet; it will be in a moment")
 
 
-# ── what is rehearsed ─────────────────────────────────────────────────────────────────────────────────────────
+# ── input of the forecast ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Setting(NamedTuple):
-    """A scene, and the queue that it is about."""
+class QueueInput(NamedTuple):
+    """The input of a forecast, and where the pending jobs stand in the queue."""
 
-    scene: ForecastInput
+    forecast_input: ForecastInput
     estimated: list[JobId]
-    """The first that wait, in order: they are rehearsed, or cannot start."""
+    """The first pending jobs in queue order: each is part of the forecast, or cannot start."""
     positions: dict[JobId, int]
-    """Of all that wait, in their partitions, from 1."""
+    """The position of every pending job in its partition, from 1."""
     behind: list[int]
-    """By place in the scene's queue: the priority with its sign turned, for who is to be put in."""
+    """By index in the forecast's queue: the negated priority, ascending, to find where a job would be inserted."""
 
 
-def setting_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Setting:
-    """The head of the queue, and what comes into it later, with all that holds resources."""
+def queue_input_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> QueueInput:
+    """The head of the queue, the jobs that enter it later, and everything that holds resources."""
     view = snapshot.take(cluster, policy, volatile, now)
-    most = policy.scheduling.estimate_jobs
+    max_jobs = policy.scheduling.estimate_jobs
     bands: dict[JobId, int] = {}
     if view.columns is not None:
-        bands = dict(zip(view.columns.job_id[:most].tolist(), view.columns.band[:most].tolist(), strict=True))
-    view = replace(view, pending=tuple(islice(view.pending, most)), columns=None, resumes_at=None)
+        bands = dict(zip(view.columns.job_id[:max_jobs].tolist(), view.columns.band[:max_jobs].tolist(), strict=True))
+    view = replace(view, pending=tuple(islice(view.pending, max_jobs)), columns=None, resumes_at=None)
     ranking = rank(cluster, policy, now)
     ids = ranking.job_ids[ranking.order]
-    estimated = ids[:most].tolist()
+    estimated = ids[:max_jobs].tolist()
     rank_of = np.empty(len(ids), np.int64)
     rank_of[ranking.order] = np.arange(len(ids))
-    standing = [_rank_of(cluster, rank_of, job.job_id) for job in view.pending]
+    ranks = [_rank_of(cluster, rank_of, job.job_id) for job in view.pending]
     gates = []
-    there = {job.job_id for job in view.pending}
-    for place, job_id in enumerate(estimated):
+    queued_ids = {job.job_id for job in view.pending}
+    for queue_index, job_id in enumerate(estimated):
         job = cluster.jobs[job_id]
-        if job_id not in there and (gate := gate_of(cluster, policy, job, bisect_left(standing, place), now)):
+        if job_id not in queued_ids and (gate := gate_of(cluster, policy, job, bisect_left(ranks, queue_index), now)):
             gates.append(gate)
     positions = _positions(ids, cluster.queue.integers("partition")[ranking.order])
-    places = [cluster.queue.row_of(one.job_id) for one in view.pending]
-    behind = [MANY_AHEAD if place is None else -int(ranking.priority[place]) for place in places]
-    return Setting(scene_of(cluster, policy, view, tuple(gates), bands), estimated, positions, behind)
+    queue_indices = [cluster.queue.row_of(one.job_id) for one in view.pending]
+    behind = [
+        MANY_AHEAD if queue_index is None else -int(ranking.priority[queue_index]) for queue_index in queue_indices
+    ]
+    return QueueInput(forecast_input_of(cluster, policy, view, tuple(gates), bands), estimated, positions, behind)
 
 
 def _rank_of(cluster: Cluster, rank_of: Integers, job_id: JobId) -> int:
-    place = cluster.queue.row_of(job_id)
-    return len(rank_of) if place is None else int(rank_of[place])
+    queue_index = cluster.queue.row_of(job_id)
+    return len(rank_of) if queue_index is None else int(rank_of[queue_index])
 
 
 def _positions(ids: Integers, partitions: Integers) -> dict[JobId, int]:
-    """Of jobs in order, each in its partition."""
+    """The position of each job in its partition, from 1, for ids in queue order."""
     positions = np.zeros(len(ids), np.int64)
     for partition in np.flatnonzero(np.bincount(partitions)).tolist():
         own = np.flatnonzero(partitions == partition)
@@ -272,7 +282,7 @@ def _positions(ids: Integers, partitions: Integers) -> dict[JobId, int]:
     return dict(zip(ids.tolist(), positions.tolist(), strict=True))
 
 
-def scene_of(
+def forecast_input_of(
     cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[DeferredJob, ...], bands: dict[JobId, int]
 ) -> ForecastInput:
     askers: dict[JobId, tuple[Asker, Amounts]] = {}
@@ -292,23 +302,26 @@ def deadlines_of(jobs: Iterable[Job]) -> dict[JobId, float]:
 
 
 def _late_s(cluster: Cluster, policy: Policy, job: Job) -> float | None:
-    """How long nine of ten of the last jobs like it took at most; None: it has a limit, or there were none."""
+    """Pessimistic run time of a job without a time limit, see `p90_length`; None: it has a limit, or no history."""
     return None if job.time_limit_s is not None else p90_length(cluster, policy, job)
 
 
 def p90_length(cluster: Cluster, policy: Policy, job: Job) -> float | None:
-    known = cluster.lengths.get(Signature(*member_of(job), min_demand(job.spec.resources).gpus))
-    if known is None:
+    samples = cluster.lengths.get(Signature(*member_of(job), min_demand(job.spec.resources).gpus))
+    if samples is None:
         return None
-    last = sorted(known.lengths_s[-policy.scheduling.history_jobs :])
-    return last[ceil(0.9 * len(last)) - 1]
+    recent = sorted(samples.lengths_s[-policy.scheduling.history_jobs :])
+    return recent[ceil(0.9 * len(recent)) - 1]
 
 
 def gate_of(cluster: Cluster, policy: Policy, job: Job, ahead: int, now: float) -> DeferredJob | None:
-    """Of a job that is not in the queue yet; None: it never comes there, or nobody can say when."""
+    """The forecast's entry for a job that cannot start yet; None: it never can, or the time is unknown.
+
+    `ahead` is the number of jobs of the queue before it.
+    """
     if job.hold is not None or job.never:
         return None
-    after, opens_at = _afters(cluster, job.user, job.spec.name, job.job_id, job.dependency)
+    after, opens_at = _prerequisites(cluster, job.user, job.spec.name, job.job_id, job.dependency)
     begin_at = job.spec.begin_at or 0.0
     if after is None or (job.dependency is None and begin_at <= now):
         return None
@@ -319,10 +332,10 @@ def gate_of(cluster: Cluster, policy: Policy, job: Job, ahead: int, now: float) 
     return DeferredJob(pending, ahead, max(begin_at, opens_at), after, is_any)
 
 
-def _afters(
+def _prerequisites(
     cluster: Cluster, user: str, name: str, job_id: JobId, dependency: Dependency | None
 ) -> tuple[tuple[Prerequisite, ...] | None, float]:
-    """(what has to come first, not before when); None: that something ends badly, which nobody expects."""
+    """(prerequisites, earliest instant) of a dependency; no prerequisites (None) if it needs a job to fail."""
     after: list[Prerequisite] = []
     opens_at = 0.0
     for term in () if dependency is None else dependency.terms:
@@ -333,13 +346,13 @@ def _afters(
         if term.since is not None:
             opens_at = max(opens_at, term.since + term.delay_s)
         elif term.kind is DependencyKind.SINGLETON:
-            after += [Prerequisite(one) for one in _namesakes(cluster, user, name, job_id)]
+            after += [Prerequisite(namesake_id) for namesake_id in _namesakes(cluster, user, name, job_id)]
         else:
-            after.append(_after(cluster, term))
+            after.append(_prerequisite(cluster, term))
     return tuple(after), opens_at
 
 
-def _after(cluster: Cluster, term: DependencyTerm) -> Prerequisite:
+def _prerequisite(cluster: Cluster, term: DependencyTerm) -> Prerequisite:
     job_id = JobId(term.job_id)
     parent = cluster.jobs.get(job_id)
     if parent is not None and parent.array is not None and term.task is not None:
@@ -355,22 +368,24 @@ def _namesakes(cluster: Cluster, user: str, name: str, before: JobId) -> Iterato
             yield job_id
 
 
-# ── the starts of all that waits ──────────────────────────────────────────────────────────────────────────────
+# ── the starts of all pending jobs ────────────────────────────────────────────────────────────────────────────────
 
 
-class StartsStudy:
-    """Two rehearsals of the queue, as expected and late; and whom to tell."""
+class QueueForecastTask:
+    """Two forecasts of the queue, with expected and with pessimistic run times, and the requests to answer."""
 
-    def __init__(self, draft: TurnBuilder, asked: list[Asked]) -> None:
+    def __init__(self, draft: TurnBuilder, asked: list[EstimateRequest]) -> None:
         draft.volatile.has_stale_estimates = False
         self.request_id: RequestId | None = None
-        self._asked = asked
+        self._requests = asked
         self._began_at = draft.now
-        self._setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
-        scene = self._setting.scene
-        wanted = [job.job_id for job in scene.snapshot.pending] + [gate.job.job_id for gate in scene.gates]
-        self._expected = Forecast(scene, wanted)
-        self._late = Forecast(scene, wanted, is_pessimistic=True)
+        self._queue_input = queue_input_of(draft.cluster, draft.policy, draft.volatile, draft.now)
+        forecast_input = self._queue_input.forecast_input
+        wanted = [job.job_id for job in forecast_input.snapshot.pending] + [
+            gate.job.job_id for gate in forecast_input.gates
+        ]
+        self._expected = Forecast(forecast_input, wanted)
+        self._late = Forecast(forecast_input, wanted, is_pessimistic=True)
 
     def step(self, budget: int) -> bool:
         if not self._expected.is_over:
@@ -381,22 +396,22 @@ class StartsStudy:
     def finish(self, draft: TurnBuilder) -> None:
         volatile = draft.volatile
         volatile.estimates, volatile.reached = {}, {}
-        volatile.positions = self._setting.positions
+        volatile.positions = self._queue_input.positions
         volatile.estimates_at = self._began_at
         promises = promises_of(self._expected.first_plan)
-        for job_id in self._setting.estimated:
+        for job_id in self._queue_input.estimated:
             job = draft.cluster.jobs.get(job_id)
             if job is None or not job.is_waiting:
                 continue
             position = volatile.positions[job_id]
-            told = volatile.estimates[job_id] = self._told(draft.cluster, job, position, promises)
+            told = volatile.estimates[job_id] = self._start_estimate(draft.cluster, job, position, promises)
             if told.start_at is not None:
                 far = volatile.reached.get(job.partition, (0, 0.0))[1]
                 volatile.reached[job.partition] = (told.position, max(far, told.start_at))
-        _note_first(draft, self._setting.estimated)
-        _answer(draft, self._asked)
+        _note_first(draft, self._queue_input.estimated)
+        _answer(draft, self._requests)
 
-    def _told(self, cluster: Cluster, job: Job, position: int, promises: dict[JobId, float]) -> StartEstimate:
+    def _start_estimate(self, cluster: Cluster, job: Job, position: int, promises: dict[JobId, float]) -> StartEstimate:
         promise = promises.get(job.job_id)
         expected, late = self._expected.starts.get(job.job_id), self._late.starts.get(job.job_id)
         if expected is not None:
@@ -414,39 +429,47 @@ class StartsStudy:
             return StartEstimate(job_id=job.job_id, position=position, why=late_for)
         plan = self._expected.last_plan
         if plan is None and job.hold is None and job.dependency is None:
-            return StartEstimate(job_id=job.job_id, position=position)  # the rehearsal did not come so far
+            return StartEstimate(job_id=job.job_id, position=position)  # the forecast did not reach it
         if plan is not None and isinstance(plan.waits.get(job.job_id), CoresReservedForGpus):
             why = f"{explain.never_because(cluster, job, plan)}; whether and when others take these cannot be told"
             return StartEstimate(job_id=job.job_id, position=position, why=why)
-        never = explain.without_private(explain.never_because(cluster, job, plan), job)  # everybody may see it
+        never = explain.without_private(explain.never_because(cluster, job, plan), job)  # every user may see it
         if plan is not None and may_come_again(cluster, plan.waits.get(job.job_id)):
             return StartEstimate(job_id=job.job_id, position=position, why=f"{never}; when it starts cannot be told")
-        if job.hold is None and (hangs_on_failure(cluster, job) or self._hangs_on_late(cluster, job)):
+        if job.hold is None and (hangs_on_failure(cluster, job) or self._depends_on_late_job(cluster, job)):
             why = f"{never}; whether and when cannot be told"
             return StartEstimate(job_id=job.job_id, position=position, why=why)
         return StartEstimate(job_id=job.job_id, position=position, never=never)
 
-    def _hangs_on_late(self, cluster: Cluster, job: Job) -> bool:
-        """On one that may start all the same, see `too_late`."""
-        return any(one.job_id in self._expected.missed for one in line_of(cluster, job))
+    def _depends_on_late_job(self, cluster: Cluster, job: Job) -> bool:
+        """Whether it depends on a job that is expected to miss its deadline but may still start, see `too_late`."""
+        return any(ancestor.job_id in self._expected.missed for ancestor in line_of(cluster, job))
 
 
 def promises_of(plan: Plan | None) -> dict[JobId, float]:
-    """When those start at the latest to whom it is promised."""
-    return {} if plan is None else {one.job_id: one.starts_at for one in plan.protected if one.is_promise}
+    """The latest starts that the plan guarantees, by job."""
+    return (
+        {}
+        if plan is None
+        else {
+            planned_start.job_id: planned_start.starts_at
+            for planned_start in plan.protected
+            if planned_start.is_promise
+        }
+    )
 
 
 def band(expected: ForecastStart, late: ForecastStart | None, promise: float | None) -> tuple[float, float | None]:
-    """(start, p90): the second is the promise where there is one."""
+    """(start, P90 of the start): a guaranteed start is also the P90."""
     if promise is not None:
         return min(expected.starts_at, promise), promise
     return expected.starts_at, None if late is None else max(expected.starts_at, late.starts_at)
 
 
 def too_late(rehearsal: Forecast, job_id: JobId) -> str:
-    """What is said of a job that leaves the queue when it could not be over by its deadline; '': it does not.
+    """Why a job is expected to miss its deadline and leave the queue; '': it is not.
 
-    It may start all the same, if others end earlier than they are expected to.
+    The job may still start if others end earlier than expected.
     """
     last_at = rehearsal.missed.get(job_id)
     if last_at is None:
@@ -455,13 +478,13 @@ def too_late(rehearsal: Forecast, job_id: JobId) -> str:
 
 
 def _note_first(draft: TurnBuilder, job_ids: Iterable[JobId]) -> None:
-    """What a waiting job was told first, once for each attempt; arrays wait task by task, and are left out."""
+    """Record the first estimate of each pending job, once for each attempt; array records are left out."""
     noted = 0
     for job_id in job_ids:
-        job, told = draft.cluster.jobs.get(job_id), draft.volatile.estimates.get(job_id)
-        if job is None or told is None or told.start_at is None or told.why:
+        job, estimate = draft.cluster.jobs.get(job_id), draft.volatile.estimates.get(job_id)
+        if job is None or estimate is None or estimate.start_at is None or estimate.why:
             continue
-        if job.estimate is None and job.array is None and job.is_waiting and noted < MOST_FIRST_ESTIMATES:
+        if job.estimate is None and job.array is None and job.is_waiting and noted < MAX_FIRST_ESTIMATES:
             noted += 1
-            first = FirstEstimate(draft.now, told.start_at, told.p90_at, told.is_promised)
+            first = FirstEstimate(draft.now, estimate.start_at, estimate.p90_at, estimate.is_promised)
             draft.emit(event.StartEstimated(at=draft.now, job_id=job_id, estimate=first))

@@ -1,11 +1,11 @@
-"""What a job that is not queued would get: ``gqsub --test-only``, and what could be asked for instead.  Pure.
+"""``gqsub --test-only`` and ``--what-if``: when a job would start, and which other requests would start sooner.  Pure.
 
-The job is put into the queue that is rehearsed, at the place that it would have, and the queue is rehearsed until it
-starts; nothing of the cluster changes.  Alternatives are checked like submissions by this user, so that only what they
-may ask for is offered, and only what starts sooner is shown.
+The job is inserted into the input of a forecast at its position in the queue, and the queue is forecast until the job
+starts; the cluster does not change.  Alternatives are checked like submissions of this user, so only permitted requests
+are offered, and only those that start sooner are shown.
 
-A study is bounded: `MAX_REHEARSED` requests and `MAX_CHECKED` checks, and none begins after `MAX_SEARCH_S`.  Like every
-study it goes on in slices between which requests are handled and jobs are started.
+The search is bounded: `MAX_REHEARSED` forecasts and `MAX_CHECKED` checks, none begun after `MAX_SEARCH_S`.  Like every
+forecast task it runs in slices, between which the controller handles requests and starts jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,16 @@ from gqd.control.access import Caller
 from gqd.control.apply.job import job_of
 from gqd.control.explain import explain, limits
 from gqd.control.forecast.alternatives import Search, Variant, is_sooner, searches
-from gqd.control.forecast.estimate import Desk, Setting, band, deadlines_of, gate_of, promises_of, setting_of, too_late
+from gqd.control.forecast.estimate import (
+    ForecastQueue,
+    QueueInput,
+    band,
+    deadlines_of,
+    gate_of,
+    promises_of,
+    queue_input_of,
+    too_late,
+)
 from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import NO_LIMITS
 from gqd.sched.priority.factors import rank
@@ -53,17 +62,17 @@ MAX_REHEARSED = 64
 MAX_CHECKED = 256
 MAX_SEARCH_S = 15.0
 MAX_STUDY_S = 20.0
-"""After so long nothing more is rehearsed: alternatives are shown without a P90."""
+"""Time after which no further forecast is made: alternatives are shown without a P90."""
 MAX_SHOWN = 10
 MAX_OF_FAMILY = 3
 """Alternatives of one family (numbers of GPUs, time limits …) that are shown."""
 
 
 class Supposed(NamedTuple):
-    """A job as if it had been queued."""
+    """A job that is not queued, and the input of a forecast in which it is."""
 
     job: Job
-    scene: ForecastInput
+    forecast_input: ForecastInput
 
 
 class Prediction(NamedTuple):
@@ -71,33 +80,38 @@ class Prediction(NamedTuple):
     p90_at: float | None
     is_promised: bool
     why: str
-    """Where there is no start."""
+    """Why no start is known; empty: one is."""
 
 
-# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_test(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.Submit) -> None:
-    """When and where it would start.  → `Tested`, now or later; `Refusal` if it could not be queued"""
-    setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
-    supposed = suppose(draft, setting, job.prepare(draft, who, request, body.spec).fact)
-    desk.add(draft, _TestStudy(request, supposed, first_of(body.spec)))
+def decide_test(
+    draft: TurnBuilder, forecasts: ForecastQueue, who: Caller, request: ClientRequest, body: client.Submit
+) -> None:
+    """Forecast when and where the job would start; replies `Tested`.  `Refusal` if it could not be queued."""
+    queue_input = queue_input_of(draft.cluster, draft.policy, draft.volatile, draft.now)
+    supposed = suppose(draft, queue_input, job.prepare(draft, who, request, body.spec).fact)
+    forecasts.add(draft, _TestTask(request, supposed, first_of(body.spec)))
 
 
-def decide_what_if(draft: TurnBuilder, desk: Desk, who: Caller, request: ClientRequest, body: client.WhatIf) -> None:
-    """→ `Alternatives`, now or later; `Refusal` if not even what was asked could be queued"""
-    setting = setting_of(draft.cluster, draft.policy, draft.volatile, draft.now)
+def decide_what_if(
+    draft: TurnBuilder, forecasts: ForecastQueue, who: Caller, request: ClientRequest, body: client.WhatIf
+) -> None:
+    """Search alternatives; replies `Alternatives`.  `Refusal` if the request itself could not be queued."""
+    queue_input = queue_input_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     asked = job.prepare(draft, who, request, body.spec).fact
     first = first_of(body.spec)
     what = f"as asked; all times are those of {first}" if first else "as asked"
-    trial = _Trial(suppose(draft, setting, asked))
-    desk.add(
-        draft, _WhatIfStudy(draft, desk, who, request, setting, asked, _Tried(Variant("", what, body.spec), trial))
+    trial = _Trial(suppose(draft, queue_input, asked))
+    forecasts.add(
+        draft,
+        _WhatIfTask(draft, forecasts, who, request, queue_input, asked, _Tried(Variant("", what, body.spec), trial)),
     )
 
 
 def first_of(spec: JobSpec) -> str:
-    """Of an array: what is rehearsed of it; '': it is none."""
+    """``the first of its 8 tasks``, which stands for the array in a forecast; '': not an array, or of one task."""
     count = parse_tasks(spec.array).bit_count() if spec.array else 1
     return "" if count == 1 else f"the first of its {count} tasks"
 
@@ -106,31 +120,33 @@ def _key(fact: event.JobSubmitted) -> tuple[object, ...]:
     return fact.spec.resources, fact.partition, fact.qos, fact.time_limit_s, fact.spec.reservation
 
 
-# ── a job that is not there ───────────────────────────────────────────────────────────────────────────────────
+# ── a job that is not queued ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def suppose(draft: TurnBuilder, setting: Setting, fact: event.JobSubmitted) -> Supposed:
-    """The scene with this job in its place."""
+def suppose(draft: TurnBuilder, queue_input: QueueInput, fact: event.JobSubmitted) -> Supposed:
+    """The forecast input with this job inserted at its position in the queue."""
     cluster, policy = draft.cluster, draft.policy
     supposed = _job_of(fact)
-    scene = setting.scene
+    forecast_input = queue_input.forecast_input
     if fact.spec.is_held or fact.never:
-        return Supposed(supposed, scene)
+        return Supposed(supposed, forecast_input)
     alone = _alone(cluster, supposed)
-    ahead = _ahead_of(alone, policy, setting, supposed, draft.now)
-    scene = replace(
-        scene,
-        bands={**scene.bands, supposed.job_id: _band_of(alone, policy, draft.now)},
-        deadlines={**scene.deadlines, **deadlines_of([supposed])},
+    ahead = _ahead_of(alone, policy, queue_input, supposed, draft.now)
+    forecast_input = replace(
+        forecast_input,
+        bands={**forecast_input.bands, supposed.job_id: _band_of(alone, policy, draft.now)},
+        deadlines={**forecast_input.deadlines, **deadlines_of([supposed])},
     )
     pending = snapshot.pending_job(supposed, policy)
     if supposed.dependency is not None or (fact.spec.begin_at or 0.0) > draft.now:
         gate = gate_of(cluster, policy, supposed, ahead, draft.now)
-        return Supposed(supposed, scene if gate is None else replace(scene, gates=(*scene.gates, gate)))
-    view = scene.snapshot
+        return Supposed(
+            supposed, forecast_input if gate is None else replace(forecast_input, gates=(*forecast_input.gates, gate))
+        )
+    view = forecast_input.snapshot
     queue = (*view.pending[:ahead], pending, *view.pending[ahead:])
-    gates = tuple(_moved(gate, ahead) for gate in scene.gates)
-    return Supposed(supposed, replace(scene, snapshot=replace(view, pending=queue, columns=None), gates=gates))
+    gates = tuple(_moved(gate, ahead) for gate in forecast_input.gates)
+    return Supposed(supposed, replace(forecast_input, snapshot=replace(view, pending=queue, columns=None), gates=gates))
 
 
 def _moved(gate: DeferredJob, ahead: int) -> DeferredJob:
@@ -138,22 +154,22 @@ def _moved(gate: DeferredJob, ahead: int) -> DeferredJob:
 
 
 def _job_of(fact: event.JobSubmitted) -> Job:
-    """Of an array one task; it ages at once."""
+    """The job of a submission, for an array one task of it; it accrues age priority at once."""
     supposed = job_of(msgspec.structs.replace(fact, spec=msgspec.structs.replace(fact.spec, array="")))
     supposed.accrue_at = supposed.eligible_at
     return supposed
 
 
-def _ahead_of(alone: Cluster, policy: Policy, setting: Setting, supposed: Job, now: float) -> int:
-    """How many of those that are rehearsed stand before it."""
-    pending = setting.scene.snapshot.pending
+def _ahead_of(alone: Cluster, policy: Policy, queue_input: QueueInput, supposed: Job, now: float) -> int:
+    """Number of jobs of the forecast's queue that are before it."""
+    pending = queue_input.forecast_input.snapshot.pending
     order = policy.scheduling.order
     if order == "arrival" or not pending:
         return len(pending)
     if order == "shortest":
         own = _length(supposed.expected_s)
-        return bisect_right([_length(one.expected_s) for one in pending], own)
-    return bisect_right(setting.behind, -priority_of(alone, policy, now))
+        return bisect_right([_length(queued_job.expected_s) for queued_job in pending], own)
+    return bisect_right(queue_input.behind, -priority_of(alone, policy, now))
 
 
 def _length(expected_s: float | None) -> float:
@@ -161,7 +177,7 @@ def _length(expected_s: float | None) -> float:
 
 
 def priority_of(alone: Cluster, policy: Policy, now: float) -> int:
-    """The priority that the only job in this queue would have."""
+    """The priority of the only job in this cluster's queue."""
     return int(rank(alone, policy, now).priority[0])
 
 
@@ -171,17 +187,17 @@ def _band_of(alone: Cluster, policy: Policy, now: float) -> int:
 
 
 def _alone(cluster: Cluster, supposed: Job) -> Cluster:
-    """The same cluster, but that only this job waits there."""
+    """A copy of the cluster whose queue holds only this job."""
     alone = copy(cluster)
     alone.queue = PendingQueue.of([supposed])
     return alone
 
 
-# ── studies ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Trial:
-    """Rehearsals until one job starts: as expected, then, where `has_late`, late."""
+    """Forecasts until one job starts: with expected run times and, if `has_late`, with pessimistic ones."""
 
     def __init__(self, supposed: Supposed, has_late: bool = True) -> None:
         self._supposed = supposed
@@ -192,22 +208,22 @@ class _Trial:
     def step(self, budget: int) -> bool:
         wanted = (self._supposed.job.job_id,)
         if self._expected is None:
-            self._expected = Forecast(self._supposed.scene, wanted)
+            self._expected = Forecast(self._supposed.forecast_input, wanted)
         if not self._expected.is_over:
             return self._expected.step(budget) and not self.has_late
         if self.entry is None or not self.has_late:
             return True
         if self._late is None:
-            self._late = Forecast(self._supposed.scene, wanted, is_pessimistic=True)
+            self._late = Forecast(self._supposed.forecast_input, wanted, is_pessimistic=True)
         return self._late.step(budget)
 
     @property
     def entry(self) -> ForecastStart | None:
-        """When the job is expected to start, and to end."""
+        """The estimated start and end of the job; None: none so far."""
         return None if self._expected is None else self._expected.starts.get(self._supposed.job.job_id)
 
     def first_word(self) -> str:
-        """What is to be said first of a job that will start."""
+        """The first fact of the answer about a job that will start."""
         supposed = self._supposed.job
         if supposed.dependency is not None:
             return f"it would wait for {format_dependency(supposed.dependency)}"
@@ -242,7 +258,7 @@ def _why_not(cluster: Cluster, supposed: Job, plan: Plan | None) -> str:
     return f"it would wait: {explain.never_because(cluster, supposed, plan)}"
 
 
-class _TestStudy:
+class _TestTask:
     def __init__(self, request: ClientRequest, supposed: Supposed, first: str) -> None:
         self.request_id: RequestId | None = request.request_id
         self._request = request
@@ -265,14 +281,14 @@ class _TestStudy:
 
 
 def _behind(supposed: Supposed) -> str:
-    pending = supposed.scene.snapshot.pending
-    ids = [one.job_id for one in pending]
+    pending = supposed.forecast_input.snapshot.pending
+    ids = [queued_job.job_id for queued_job in pending]
     ahead = ids.index(supposed.job.job_id) if supposed.job.job_id in ids else len(ids)
     return f"; {counted(ahead, 'jobs')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
 
 
 def _surety(seen: Prediction) -> str:
-    """How sure that start is, where it is not now."""
+    """The promised or P90 start in words; empty: it is no later than the estimated start."""
     if seen.expected is None or seen.p90_at is None or seen.p90_at <= seen.expected.starts_at:
         return ""
     at = f"@{{{int(seen.p90_at)}}}"
@@ -280,39 +296,39 @@ def _surety(seen: Prediction) -> str:
 
 
 class _Tried(NamedTuple):
-    """A request, and what was rehearsed of it."""
+    """A request and its forecasts."""
 
     variant: Variant
     trial: _Trial
 
 
-class _WhatIfStudy:
-    """The request as asked, then one search step after the other, then late rehearsals of what is to be shown."""
+class _WhatIfTask:
+    """Forecasts of the request itself, then of alternatives, then pessimistic ones of the alternatives to show."""
 
     def __init__(
         self,
         draft: TurnBuilder,
-        desk: Desk,
+        forecasts: ForecastQueue,
         who: Caller,
         request: ClientRequest,
-        setting: Setting,
+        queue_input: QueueInput,
         fact: event.JobSubmitted,
         asked: _Tried,
     ) -> None:
         self.request_id: RequestId | None = request.request_id
-        self._desk = desk
+        self._forecasts = forecasts
         self._who = who
         self._request = request
-        self._setting = setting
+        self._queue_input = queue_input
         self._fact = fact
         self._made_at = draft.now
         self._asked = self._current = asked
         self._known: dict[tuple[object, ...], ForecastStart | None] = {}
-        """Results of rehearsals by what the request changes."""
+        """Estimated starts by what the request changes, see `_key`."""
         self._searches: deque[tuple[Search, Variant]] | None = None
-        """Each with its next request; None: the request as asked has not been rehearsed yet."""
+        """Each search with its next request; None: the forecast of the original request is not done yet."""
         self._search: Search | None = None
-        """The search whose request is being rehearsed."""
+        """The search whose request is being forecast."""
         self._key: tuple[object, ...] = _key(fact)
         self._sooner: list[_Tried] = []
         self._shown: list[_Tried] | None = None
@@ -322,7 +338,7 @@ class _WhatIfStudy:
         return self._current.trial.step(budget)
 
     def finish(self, draft: TurnBuilder) -> None:
-        """A rehearsal is over: note what it said, and go on with the next one."""
+        """Record the result of a forecast and begin the next one; answer after the last."""
         if self._shown is None:
             self._note(draft)
             following = self._next_request(draft)
@@ -334,7 +350,7 @@ class _WhatIfStudy:
             self._answer(draft)
             return
         self._current = following
-        self._desk.go_on(self)
+        self._forecasts.resume_with(self)
 
     def _note(self, draft: TurnBuilder) -> None:
         entry = self._current.trial.entry
@@ -361,7 +377,7 @@ class _WhatIfStudy:
         self._searches.append((search, variant))
 
     def _next_request(self, draft: TurnBuilder) -> _Tried | None:
-        """The next request that is to be rehearsed; the searches take turns."""
+        """The next request to forecast; the searches take turns."""
         while self._searches and not self._is_cut_short(draft):
             search, variant = self._searches.popleft()
             self._checked += 1
@@ -374,7 +390,7 @@ class _WhatIfStudy:
                 self._resume(search, self._known[key])
                 continue
             self._key, self._search = key, search
-            return _Tried(variant, _Trial(suppose(draft, self._setting, fact), has_late=False))
+            return _Tried(variant, _Trial(suppose(draft, self._queue_input, fact), has_late=False))
         return None
 
     def _is_cut_short(self, draft: TurnBuilder) -> bool:
@@ -382,19 +398,19 @@ class _WhatIfStudy:
         return is_late or len(self._known) > MAX_REHEARSED or self._checked >= MAX_CHECKED
 
     def _next_shown(self, draft: TurnBuilder) -> _Tried | None:
-        """Rehearse an alternative that is to be shown once more, as if other jobs ran late, while there is time."""
+        """The next alternative to show that lacks a pessimistic forecast; None: none is left, or no time."""
         if self._shown is None:
             self._shown = worth_showing(self._sooner)
         if draft.now - self._made_at >= MAX_STUDY_S:
             return None
-        following = next((one for one in self._shown if not one.trial.has_late), None)
+        following = next((tried for tried in self._shown if not tried.trial.has_late), None)
         if following is not None:
             following.trial.has_late = True
         return following
 
     def _answer(self, draft: TurnBuilder) -> None:
-        shown = sorted(self._shown or (), key=lambda one: _entry(one)[:2])
-        lines = tuple(_line(one.variant, one.trial.prediction(draft.cluster)) for one in (self._asked, *shown))
+        shown = sorted(self._shown or (), key=lambda tried: _entry(tried)[:2])
+        lines = tuple(_line(tried.variant, tried.trial.prediction(draft.cluster)) for tried in (self._asked, *shown))
         is_cut_short = bool(self._searches)
         body = client.Alternatives(alternatives=lines, made_at=self._made_at, is_cut_short=is_cut_short)
         _reply(draft, self._request, body)
@@ -412,20 +428,20 @@ def worth_showing(tried: Iterable[_Tried]) -> list[_Tried]:
     A request that a larger one of its family equals is left out.
     """
     families: dict[str, list[_Tried]] = {}
-    for one in tried:
-        families.setdefault(one.variant.family or one.variant.options, []).append(one)
-    found = [one for family in families.values() for one in _of_family(family)]
-    by_start = sorted(found, key=lambda one: _entry(one)[:2])[: MAX_SHOWN - 1]
-    first_end = min(found, key=lambda one: _entry(one).ends_at, default=None)
+    for candidate in tried:
+        families.setdefault(candidate.variant.family or candidate.variant.options, []).append(candidate)
+    found = [candidate for family in families.values() for candidate in _of_family(family)]
+    by_start = sorted(found, key=lambda candidate: _entry(candidate)[:2])[: MAX_SHOWN - 1]
+    first_end = min(found, key=lambda candidate: _entry(candidate).ends_at, default=None)
     return by_start if first_end is None or first_end in by_start else [*by_start, first_end]
 
 
 def _of_family(family: list[_Tried]) -> list[_Tried]:
     """From the largest request on, those that start sooner than all larger ones; the soonest and the largest first."""
     kept: list[_Tried] = []
-    for one in sorted(family, key=lambda one: (-one.variant.size, _entry(one).starts_at)):
-        if not kept or _entry(one).starts_at < _entry(kept[-1]).starts_at:
-            kept.append(one)
+    for candidate in sorted(family, key=lambda candidate: (-candidate.variant.size, _entry(candidate).starts_at)):
+        if not kept or _entry(candidate).starts_at < _entry(kept[-1]).starts_at:
+            kept.append(candidate)
     return kept if len(kept) <= MAX_OF_FAMILY else [*kept[: MAX_OF_FAMILY - 1], kept[-1]]
 
 

@@ -1,1 +1,1 @@
-"""Notices to users and programs: whom to tell of what, in which words, and whether it was delivered."""
+"""Notices to users and programs: their occasions, recipients, texts and delivery."""

@@ -1,7 +1,7 @@
-"""Telling owners: which facts are told to whom, and what becomes of what was told.  Pure.
+"""Notices: which events cause one for which target, its delivery, and its retries.  Pure.
 
-A notice is queued in the turn of the fact that it tells of, and so is as durable.  What goes out is an effect, and
-whether it arrived comes back as an input; meanwhile nothing waits for it.  Commands run as small jobs of their owner.
+A notice is queued in the turn of its event, and so is as durable as the event.  Sending is an effect, and the result
+comes back as an input; nothing waits for it.  Commands run as small jobs of their owner.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 EXIT_NOT_FOUND = 127
-"""Exit code of a shell that finds no such program."""
+"""Exit code of a shell that does not find the program."""
 COMMAND_TIME_S = 600
 """The time limit of the job that runs a command."""
 MAX_WAIT_S = 30.0
-"""So long an answer about events may be held back."""
+"""Longest time (s) for which the answer to a query for events is held back."""
 TYPES = tuple(kind.__name__ for kind in get_args(event.Event) if kind is not event.Audited)
 _WELL = (Outcome.COMPLETED, Outcome.CANCELLED)
 
-# ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── notices caused by events ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """What is to be told of this fact."""
+    """Queue the notices that an event causes."""
     decide = _FOLLOWED.get(type(fact))
     if decide is not None:
         decide(draft, fact)
@@ -98,7 +98,7 @@ def _on_resumed(draft: TurnBuilder, fact: event.JobResumed | event.JobUnparked) 
 
 
 def _on_asked(draft: TurnBuilder, fact: event.JobAsked) -> None:
-    """To all whom the job tells anything."""
+    """Queue the notice about a favour asked of the owner, for every target of the job."""
     job = draft.cluster.jobs[fact.job_id]
     for target in _targets(job):
         _queue_of_job(draft, job, ASK, target)
@@ -119,7 +119,7 @@ def _on_ended(draft: TurnBuilder, fact: event.JobEnded) -> None:
 
 
 def _end_for(target: Target, outcome: Outcome) -> str:
-    """As what the target wants to hear of the end; empty: not at all."""
+    """The occasion under which the target wants to be notified of this end; empty: none."""
     if END in target.on:
         return END
     if FAIL in target.on and outcome not in _WELL:
@@ -141,7 +141,7 @@ _FOLLOWED: dict[type, Callable[[TurnBuilder, Any], None]] = {
 
 
 def _targets(job: Job) -> list[Target]:
-    """Of an array those that hear of all of it, of a task those that hear of each."""
+    """The targets of a job: for an array those of the whole array, for a task those with ``array_tasks``."""
     if job.array is None and job.array_job_id is None:
         return list(job.spec.notify)
     is_task = job.array is None
@@ -160,17 +160,17 @@ def _queue_of_job(draft: TurnBuilder, job: Job, on: str, target: Target, why: st
 
 
 def to_owner(
-    draft: TurnBuilder, user: str, uid: int, on: str, text: str, target: Target | None = None, **said: Any
+    draft: TurnBuilder, user: str, uid: int, on: str, text: str, target: Target | None = None, **fields: Any
 ) -> None:
-    """Tell somebody of what is of no job; `target`: None is the cluster's default, and nobody if it has none.
+    """Queue a notice that is not about a job; `target` None: the cluster's default target, if it has one.
 
-    `said`: more for programs.
+    `fields` are added to the body, for programs.
     """
     if target is None:
         if not draft.policy.notify.default:
             return
         target = parse_target(draft.policy.notify.default)
-    body = {"event": on, "at": notice_text.moment(draft.now), "user": user, **said, "text": text}
+    body = {"event": on, "at": notice_text.moment(draft.now), "user": user, **fields, "text": text}
     _queue(draft, user, uid, on, target, body)
 
 
@@ -206,11 +206,11 @@ def _queue(
     draft.volatile.delivery.add(draft.now, outbox.next_id - 1)
 
 
-# ── how far a job is in its time limit ────────────────────────────────────────────────────────────────────────
+# ── shares of the time limit ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Tell whom it concerns how far running jobs are, each attempt once."""
+    """Queue the notices about shares of the time limit that are due, each once for an attempt."""
     marks = draft.volatile.time_marks
     while marks and marks[0][0] <= draft.now:
         _, job_id, number = heappop(marks)
@@ -220,7 +220,7 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def _tell_time(draft: TurnBuilder, running: Job) -> None:
-    """Of several that are due at once, as after a shorter limit, only of the last."""
+    """Queue a notice about the highest share that is due; lower ones, as after a shortened limit, are only recorded."""
     due = [on for at, on in _marks_of(draft.cluster, running) if at <= draft.now]
     for on in due:
         draft.emit(event.JobTold(at=draft.now, job_id=running.job_id, on=on, attempt=running.attempt))
@@ -235,7 +235,7 @@ def _mark_time(draft: TurnBuilder, running: Job) -> None:
 
 
 def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
-    """When this attempt is so far, of what is to be told and was not yet."""
+    """(instant, occasion) of the shares of the time limit that a target wants and has not been notified of."""
     wanted = {on for target in _targets(running) for on in target.on if on in TIMEOUTS} if running.spec.notify else ()
     attempt = cluster.attempt_of(running) if wanted and running.state is JobState.RUNNING else None
     limit_s = None if attempt is None else time_limit_of(running, attempt)
@@ -249,11 +249,11 @@ def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
     ]
 
 
-# ── on the way ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── delivery ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def resume(draft: TurnBuilder) -> None:
-    """After a restart: whatever is in the outbox goes out, perhaps again; commands that run go on."""
+    """After a restart, send every notice in the outbox (perhaps again); commands that run continue."""
     for one in draft.cluster.outbox.notices.values():
         if not one.by_job:
             draft.volatile.delivery.add(one.next_at, one.notice_id)
@@ -263,13 +263,13 @@ def resume(draft: TurnBuilder) -> None:
 
 
 def next_at(volatile: Volatile) -> float | None:
-    """When there is something to tell, or to send, next."""
+    """The next instant at which a notice is due to be queued or sent; None: none is."""
     due = (volatile.delivery.next_at(), volatile.time_marks[0][0] if volatile.time_marks else None)
     return min((at for at in due if at is not None), default=None)
 
 
 def send(draft: TurnBuilder) -> None:
-    """Let go what is due and has room."""
+    """Send the notices that are due, as far as the bounds on concurrent deliveries allow."""
     delivery = draft.volatile.delivery
     if not delivery.due or delivery.due[0][0] > draft.now:
         return
@@ -308,7 +308,7 @@ def _fail(draft: TurnBuilder, notice: Notice, why: str, *, is_final: bool) -> No
         draft.volatile.delivery.add(next_at, notice.notice_id)
 
 
-# ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def on_command(draft: TurnBuilder, happened: NoticeCommand) -> None:
@@ -344,7 +344,7 @@ def _on_command_ended(draft: TurnBuilder, fact: event.JobEnded) -> None:
 
 
 def _command_spec(draft: TurnBuilder, notice: Notice, script_digest: str) -> JobSpec:
-    """One CPU for a short time, where its job ran, and it tells nobody in its turn."""
+    """The job that runs a notice's command: one CPU, short, in the partition of its job, without notices of its own."""
     about = draft.cluster.jobs.get(notice.job_id)
     body: notice_text.Body = msgspec.json.decode(notice.body)
     partition = draft.policy.default_partition if about is None else draft.policy.partition(about.partition)
@@ -376,11 +376,11 @@ def variables(body: notice_text.Body, text: str) -> tuple[str, ...]:
     return (*named, f"GQ_NOTIFY_BODY={text}")
 
 
-# ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_notices(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.ListNotices, page: int) -> None:
-    """Of the caller, or of all for operators; the store answers."""
+    """List the caller's notices, or every user's for operators; the store answers."""
     peer, user = who.shown_to, body.user
     if peer is not None and user not in ("", peer.user):
         message = f"the notices of {user[:80]} are not yours"
@@ -394,7 +394,7 @@ def list_notices(draft: TurnBuilder, who: Caller, request: ClientRequest, body: 
 
 
 def query_events(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.QueryEvents, page: int) -> None:
-    """Of the caller's jobs, or all for operators; the store answers, when there is something."""
+    """Query events of the caller's jobs, or all events for operators; the store answers as soon as there are any."""
     for name in body.types:
         if name not in TYPES:
             close = nearest(name, list(TYPES))

@@ -1,6 +1,6 @@
-"""What owners of reservations and of crontabs are told of what is no job of theirs.  Pure.
+"""Notices to owners of reservations and crontabs about events that concern no job.  Pure.
 
-By their own targets where they have said some (a reservation, a line of a crontab), else by the cluster's default.
+They go to the targets of the reservation or of the crontab line, else to the cluster's default target.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WORDS = {
     OccurrenceState.RELEASED: "was released, for nobody used it",
     OccurrenceState.FAILED: "could not be kept",
 }
-"""Of ends that its owner did not ask for."""
+"""The ends of an occurrence that its owner did not ask for, in words."""
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """What is to be told of this fact."""
+    """Queue the notices that an event causes."""
     decide = _FOLLOWED.get(type(fact))
     if decide is not None:
         decide(draft, fact)
@@ -58,7 +58,7 @@ def _tell(draft: TurnBuilder, name: str, number: int, what: str) -> None:
 
 
 def _on_fired(draft: TurnBuilder, fact: event.CronFired) -> None:
-    """A job that there is says for itself how it goes; of one that is in the way again and again is told once."""
+    """A line that became no job: notify once, not again while the same job prevents it; jobs send their own notices."""
     if fact.job_id is None and fact.why and not fact.is_known:
         _tell_cron(draft, fact.user, fact.number, f"became no job: {fact.why}")
 
@@ -82,12 +82,12 @@ def _tell_cron(draft: TurnBuilder, user: str, number: int, what: str) -> None:
 
 
 def _own(draft: TurnBuilder, spec: JobSpec) -> tuple[Target, ...]:
-    """Who would be told of the end of its jobs, as far as that is possible by now."""
+    """The targets of the line that are notified of the end of its jobs, as far as the configuration permits them."""
     return tuple([one for one in _possible(draft, spec.notify) if END in one.on or FAIL in one.on])
 
 
 def _possible(draft: TurnBuilder, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-    """None where the site does not let them be told any more."""
+    """The targets; none if the configuration no longer permits one of them."""
     try:
         return notice_spec.settled_targets(draft.policy, targets)
     except Refusal:

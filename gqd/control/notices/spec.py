@@ -1,4 +1,4 @@
-"""Whom a job that is submitted wants to be told: checked, and made complete.  Pure."""
+"""Validation and completion of the notification targets of a submitted job.  Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gqd.state.policy import Policy
 
 
 def settled(policy: Policy, spec: JobSpec) -> JobSpec:
-    """With the cluster's default filled in, without mail that it does not send and that may be left out; `Refusal`."""
+    """The spec with completed notification targets, see `settled_targets`; raises `Refusal`."""
     if not spec.notify:
         return spec
     kept = settled_targets(policy, spec.notify)
@@ -20,7 +20,7 @@ def settled(policy: Policy, spec: JobSpec) -> JobSpec:
 
 
 def settled_targets(policy: Policy, asked: tuple[Target, ...]) -> tuple[Target, ...]:
-    """Likewise."""
+    """The targets with the cluster's default filled in, without optional mail if the cluster sends none; `Refusal`."""
     if len(asked) > MAX_TARGETS:
         raise Refusal("bad_notify", f"{len(asked)} targets are more than {MAX_TARGETS}", "leave some of them out")
     targets = [_with_default(policy, one) for one in asked]
@@ -45,6 +45,6 @@ def _is_left_out(policy: Policy, target: Target) -> bool:
 
 
 def note_of(asked: JobSpec, queued: JobSpec) -> str:
-    """What is left out of what was asked for, in words; empty: nothing."""
+    """A warning that requested mail is left out; empty: none is."""
     is_left_out = sum(one.is_optional for one in asked.notify) > sum(one.is_optional for one in queued.notify)
     return "--mail-type has no effect: this cluster sends no mail" if is_left_out else ""

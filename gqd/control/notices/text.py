@@ -1,4 +1,4 @@
-"""What a notice says: JSON for programs, with a sentence for people in it.  gq-notify(7) lists its keys.  Pure."""
+"""The body of a notice: JSON with a sentence for people.  gq-notify(7) lists its keys.  Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gqd.state.records import ArrayTasks, Attempt, Job
 
 Body = dict[str, Any]
 FIRST_FAILED = 10
-"""Of an array's tasks, told with their output."""
+"""Failed tasks of an array that a notice names with their output files."""
 
 
 def body_of_job(cluster: Cluster, job: Job, on: str, now: float, why: str = "") -> Body:
-    """Of a job, or of an array as a whole; `why`: where the job itself does not know."""
+    """The body about a job, or about an array as a whole; `why` is used where the job has no reason of its own."""
     attempt = cluster.attempt_of(job)
     body: Body = {
         "event": on,
@@ -59,7 +59,7 @@ def body_of_job(cluster: Cluster, job: Job, on: str, now: float, why: str = "") 
 
 
 def moment(at: float | None) -> str | None:
-    """ISO 8601, of UTC."""
+    """The instant in ISO 8601, UTC."""
     return iso_instant(at, UTC)
 
 
@@ -98,11 +98,11 @@ def _because(body: Body) -> str:
     return f": {body['why']}" if body["why"] else ""
 
 
-# ── arrays ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── arrays ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _summary(cluster: Cluster, record: Job, array: ArrayTasks) -> Body:
-    """Tasks that left memory long ago are told by their numbers only, and count as failed unless they did well."""
+    """Counts of an array's tasks; a task that left memory is only a number, and failed unless it succeeded."""
     stopped = {task for task, job_id in array.jobs.items() if cluster.jobs[job_id].outcome is Outcome.CANCELLED}
     failed = (task for task in tasks_in(array.failed) if task not in stopped)
     return {

@@ -1,6 +1,6 @@
-"""What can be reserved: on which nodes, and what of them is free when.  Pure; changes nothing.
+"""What can be reserved: which nodes, and which of their resources are free when.  Pure; changes nothing.
 
-What a running job without a time limit holds is never free.
+Resources that a running job without a time limit holds are never free.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 
-class Ground(NamedTuple):
-    """Where a booking may go."""
+class Availability(NamedTuple):
+    """The nodes that a booking may use, and their free resources over time."""
 
     request: ResourceRequest
-    """With each GPU's share of its node."""
+    """The request, with CPUs and memory for each GPU."""
     shape: Shape
     candidates: list[int]
-    """Places of nodes that are up."""
+    """Indices of nodes that are up."""
     book: Book
 
 
-def overlooks_jobs(booking: Booking) -> bool:
-    """It is made whatever runs there."""
+def ignores_jobs(booking: Booking) -> bool:
+    """Whether it is created regardless of running jobs."""
     return Flag.IGNORE_JOBS in booking.flags or Flag.MAINT in booking.flags
 
 
 def known_partition(policy: Policy, booking: Booking) -> Partition | None:
-    """None: there is none of its name, or no more."""
+    """The booking's partition; None: it does not exist, or no longer."""
     return policy.partition(booking.partition) if booking.partition else policy.default_partition
 
 
@@ -65,8 +65,8 @@ def partition_of(policy: Policy, booking: Booking) -> Partition:
     raise Refusal("unknown_partition", f"partition `{booking.partition[:80]}` does not exist", hint)
 
 
-def ground_of(draft: TurnBuilder, booking: Booking, own: Reservation | None = None) -> Ground:
-    """`Refusal` where it could not be had even from an empty cluster.  What is kept by `own` is as if it were free."""
+def availability_of(draft: TurnBuilder, booking: Booking, own: Reservation | None = None) -> Availability:
+    """Where the booking could go, counting `own` as free.  `Refusal` if even an empty cluster has no room."""
     partition = partition_of(draft.policy, booking)
     nodes = snapshot.nodes_of(draft.cluster, draft.volatile, draft.now)
     rough = shape_in(draft.policy, booking.resources, partition.name)
@@ -90,24 +90,24 @@ def ground_of(draft: TurnBuilder, booking: Booking, own: Reservation | None = No
         raise Refusal("impossible", f"reservation `{booking.name}` cannot be made: {reason.why}", reason.hint)
     able = [one for one in places if Flag.MAINT in booking.flags or is_up(draft.cluster.nodes[nodes[one].name])]
     held, kept = list[Held](), [*_kept(draft.cluster, own)]
-    if not overlooks_jobs(booking):
+    if not ignores_jobs(booking):
         held += _held(draft, own, is_lent=NEVER_LENT.isdisjoint(booking.flags))
         kept += [*_promised(draft), *_claimed(draft, own)]
-    return Ground(request, shape, able, Book(nodes, draft.now, draft.policy.clear_s, held, kept))
+    return Availability(request, shape, able, Book(nodes, draft.now, draft.policy.clear_s, held, kept))
 
 
 def shared_request(request: ResourceRequest, partition: Partition, nodes: list[NodeFacts]) -> ResourceRequest:
-    """The request with what comes with each GPU: enough for jobs inside that name neither CPUs nor memory."""
+    """The request with CPUs and memory for each GPU: enough for jobs inside that ask for neither."""
     min_cpus, min_mib = partition.default_cpus_per_gpu or 0, partition.default_mem_per_gpu_mib or 0
     return with_shares(request, nodes, Share(Fraction(min_cpus), min_mib))
 
 
 def is_up(node: Node) -> bool:
-    """What is only out of reach for a while counts as there."""
+    """Whether the node is neither down, lost nor drained; a node that is briefly unreachable counts as up."""
     return not (node.is_down or node.is_lost or node.is_drained)
 
 
-# ── nodes that cannot be reserved ────────────────────────────────────────────────────────────────────────────────
+# ── nodes that cannot be reserved ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, booking: Booking) -> Refusal:
@@ -117,7 +117,7 @@ def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, b
     return Refusal("impossible", f"reservation `{booking.name}` cannot be made: {why}", hint)
 
 
-# ── who has what ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is taken ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _kept(cluster: Cluster, own: Reservation | None) -> Iterator[Kept]:
@@ -135,9 +135,9 @@ def _promised(draft: TurnBuilder) -> Iterator[Kept]:
 
 
 def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[Kept]:
-    """By jobs to which others give way: from now on, though their limits count from when those have gone.
+    """Resources nominated for preemptors: taken from now on, until their time limit after the victims' end.
 
-    Of those inside a reservation it is in what that keeps, if they are over before it is.
+    A preemptor inside a reservation takes nothing more, if it ends before the occurrence does.
     """
     reservations = draft.cluster.reservations
     for claim in snapshot.claims_of(draft.cluster, draft.now):
@@ -149,9 +149,9 @@ def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[Kept]:
 
 
 def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterator[Held]:
-    """By jobs, but for those inside a reservation that is under way: that they have it is in what it keeps.
+    """Resources of running jobs, except jobs within an active reservation, whose resources count as reserved.
 
-    Who borrows makes room for what may be lent.
+    With `is_lent`, borrowing jobs take nothing: they are preempted when the reservation begins.
     """
     cluster = draft.cluster
     for attempt, told in zip(cluster.holding.values(), snapshot.all_running(cluster), strict=True):
@@ -163,16 +163,18 @@ def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterato
         if inside is None or not _is_within(attempt, inside) or (reservation is not own and until > inside.end_at):
             yield Held(until, told.grants, told.job_id)
         elif reservation is not own and until + draft.policy.clear_s > inside.end_at:
-            yield Held(until, tuple(_cells(told.grants)), told.job_id)  # only these take until after it to be clear
+            yield Held(
+                until, tuple(_cells(told.grants)), told.job_id
+            )  # only CPUs and GPUs need the time until after the occurrence's end to be freed
 
 
 def _cells(grants: Iterable[Grant]) -> Iterator[Grant]:
-    """Without what is only counted."""
+    """The CPUs and GPUs of the grants, without memory and other scalar resources."""
     return (Grant(node=one.node, cpus=one.cpus, gpus=one.gpus) for one in grants)
 
 
 def _is_within(attempt: Attempt, one: Occurrence) -> bool:
-    """It is under way, and keeps all CPUs and GPUs that the attempt still has."""
+    """Whether the occurrence is active and reserves all CPUs and GPUs that the attempt still holds."""
     if one.state is not OccurrenceState.ACTIVE:
         return False
     kept = {grant.node: (mask_of(grant.cpus), mask_of(grant.gpus)) for grant in one.grants}

@@ -1,4 +1,4 @@
-"""Reservations as they are shown.  Pure."""
+"""Answers to queries about reservations.  Pure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _with_lent(one: Reservation, borrowing: list[Attempt]) -> ReservationInfo:
 
 
 def shown(booking: Booking) -> Booking:
-    """As everybody may see it."""
+    """The booking with its notification targets redacted, as every user may see it."""
     return msgspec.structs.replace(booking, notify=notice.shown(booking.notify)) if booking.notify else booking
 
 
 def list_reservations(
     draft: TurnBuilder, request: ClientRequest, body: client.ListReservations, limit: int
 ) -> client.Reservations | None:
-    """By name; what is past is in the database, from where the answer comes then (None)."""
+    """One page of reservations by name; None: past ones are wanted too, and the database answers."""
     there = draft.cluster.reservations
     names = sorted(name for name in there if name > body.after and _is_wanted(draft, there[name], body))
     borrowing = [one for one in draft.cluster.holding.values() if one.borrows]
@@ -61,14 +61,14 @@ def list_reservations(
 
 
 def _is_wanted(draft: TurnBuilder, reservation: Reservation, body: client.ListReservations) -> bool:
-    """What is over is shown to who names it, or asks for what is past."""
+    """Whether to list it: a reservation that is over only by name, or if past ones are wanted."""
     if body.names:
         return reservation.name in body.names
     return body.since is not None or not occurrence.is_over(draft, reservation)
 
 
 def query_bookings(draft: TurnBuilder, request: ClientRequest, body: client.QueryBookings) -> None:
-    """The answer comes from the database."""
+    """Ask the database for usage by user; the active occurrences are added from memory."""
     until = math.inf if body.until is None else body.until
     under_way = tuple(
         _usage_of(draft, reservation, one)

@@ -1,6 +1,6 @@
-"""What time and nodes do to occurrences: begin, end, no-show, empty ones, those that come next, nodes that fail.  Pure.
+"""The life of occurrences: begin, end, no-show, purge, planning of the next ones, failed nodes.  Pure.
 
-Everything here is asked for by `tick`, which looks no earlier than there is something to do (`bookings_due_at`).
+`tick` drives everything here; it does nothing before `Volatile.bookings_due_at`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gq.model.reservation import Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.model.state import JobState
 from gq.units import spoken_duration
-from gqd.control.reservation.availability import Ground, ground_of, is_up, known_partition
+from gqd.control.reservation.availability import Availability, availability_of, is_up, known_partition
 from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import shape_in
 from gqd.sched.reservation.booking import Span, joined, most_of, rest_of
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 MAX_PLACED = 5
-"""Occurrences that one tick plans or places anew; the next goes on."""
+"""Occurrences that one tick plans or relocates; the next tick continues."""
 MAX_AHEAD = 100
-"""Occurrences of one reservation that are planned."""
+"""Planned occurrences of one reservation."""
 RETRY_S = 60.0
-"""Where something is missing it is looked for so often, besides after news of nodes and reservations."""
+"""Interval between searches for missing resources, besides those after the events in `GIVES_ROOM`."""
 NEWS = (
     event.ReservationSet, event.ReservationRemoved, event.OccurrencePlanned, event.OccurrenceChanged,
     event.OccurrenceBegan, event.OccurrenceEnded, event.OccurrencesPassed, event.NodeRegistered, event.NodeLost,
     event.NodeDrained, event.NodeSetDown, event.NodeResumed, event.NodeRemoved,
 )  # fmt: skip
-"""After these there may be something to do, and to plan."""
+"""Events after which `tick` and the planner may have something to do."""
 GIVES_ROOM = (
     event.ReservationRemoved, event.OccurrenceEnded, event.NodeRegistered, event.NodeResumed, event.NodeDrained,
     event.NodeLost, event.NodeSetDown, event.NodeRemoved,
 )  # fmt: skip
-"""After these what is missing may be found, or something else is missing."""
+"""Events after which missing resources may be found, or others may be missing."""
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """Something happened that may concern reservations."""
+    """React to an event that may concern reservations: make `tick` due."""
     volatile = draft.volatile
     if isinstance(fact, NEWS):
         volatile.bookings_due_at = draft.now
@@ -59,12 +59,12 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
             volatile.bookings_tried.clear()
     elif isinstance(fact, event.PartEmptied):
         attempt = draft.cluster.attempts.get(fact.attempt_id)
-        if attempt is None or attempt.occurrence is not None:  # it is forgotten where its job waits again
-            volatile.bookings_due_at = draft.now  # PURGE_COMP counts from then on, or nobody has come after all
+        if attempt is None or attempt.occurrence is not None:  # the attempt is gone where its job is pending again
+            volatile.bookings_due_at = draft.now  # PURGE_COMP counts from now on, or no job has used it after all
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Whatever is due; then, when something will be."""
+    """Do what is due, and set `bookings_due_at` to the next instant at which something will be."""
     if draft.now < draft.volatile.bookings_due_at:
         return
     cluster, left = draft.cluster, MAX_PLACED
@@ -78,11 +78,11 @@ def tick(draft: TurnBuilder) -> None:
     draft.volatile.bookings_due_at = draft.now if left <= 0 else min(due, default=math.inf)
 
 
-# ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def reconcile_reservation(draft: TurnBuilder, reservation: Reservation) -> None:
-    """Occurrences begin and end as their times have come."""
+    """Begin and end the occurrences of a reservation that are due."""
     for one in list(reservation.occurrences.values()):
         if one.state is OccurrenceState.PLANNED and one.begin_at <= draft.now:
             draft.emit(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=one.number))
@@ -103,12 +103,12 @@ def end(draft: TurnBuilder, name: str, one: Occurrence, state: OccurrenceState, 
 
 
 def _no_show_at(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> float | None:
-    """When it is released unless somebody comes; while the controller was away nobody could."""
+    """When it is released if no job uses it, not counting time before the controller's start; None: never."""
     no_show_s = reservation.booking.no_show_s
     if not no_show_s or one.used_at is not None or Flag.MAINT in reservation.booking.flags:
         return None
     if any(_is_starting(draft.cluster, attempt_id) for attempt_id in one.inside):
-        return None  # somebody came; where the launch fails, it is due again when its place is empty
+        return None  # a job uses it; if the launch fails, this is due again when its part is empty
     return max(one.begin_at, draft.volatile.there_since) + no_show_s
 
 
@@ -125,7 +125,7 @@ def _purge_at(reservation: Reservation, one: Occurrence) -> float | None:
 
 
 def _due(draft: TurnBuilder, reservation: Reservation) -> Iterator[float]:
-    """Instants at which something is to be done for it."""
+    """Instants at which `tick` has something to do for the reservation."""
     for one in reservation.occurrences.values():
         yield one.begin_at if one.state is OccurrenceState.PLANNED else one.end_at
         if one.state is OccurrenceState.ACTIVE:
@@ -141,13 +141,13 @@ def _due(draft: TurnBuilder, reservation: Reservation) -> Iterator[float]:
 
 
 def _retire(draft: TurnBuilder, reservation: Reservation) -> None:
-    """What will not take place again is shown for a while."""
+    """Remove a reservation that is over, some time after its end."""
     if is_over(draft, reservation) and draft.now >= (reservation.over_at or 0.0) + _shown_s(draft):
         draft.emit(event.ReservationRemoved(at=draft.now, name=reservation.name))
 
 
 def is_over(draft: TurnBuilder, reservation: Reservation) -> bool:
-    """All of it is past, and nothing comes; of a zone that this host has lost nobody knows."""
+    """Whether all occurrences are past and none comes; False if this host no longer knows the series' time zone."""
     is_known = not reservation.booking.cron or reservation.booking.zone in draft.volatile.zones
     return reservation.over_at is not None and is_known and _next_begin(draft, reservation) is None
 
@@ -156,11 +156,11 @@ def _shown_s(draft: TurnBuilder) -> float:
     return draft.policy.limits.ended_job_keep_s
 
 
-# ── those that come next ──────────────────────────────────────────────────────────────────────────────────────
+# ── planning the next occurrences ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _next_begin(draft: TurnBuilder, reservation: Reservation) -> float | None:
-    """Of the cron line, after all that were planned; None: none comes, or its zone is not known on this host."""
+    """Begin of the first occurrence not planned yet; None: none comes, or this host does not know the time zone."""
     booking = reservation.booking
     zone = draft.volatile.zones.get(booking.zone)
     if not booking.cron or zone is None:
@@ -175,7 +175,7 @@ def _first_after(cron: str, zone: tzinfo, after: float) -> float | None:
 
 
 def _plan_ahead(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
-    """Occurrences that have come within the horizon; how many."""
+    """Plan up to `most` occurrences that are within the horizon; returns their number."""
     booking, count = reservation.booking, 0
     if not booking.cron:
         return 0
@@ -190,7 +190,7 @@ def _plan_ahead(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
 
 
 def _pass_by(draft: TurnBuilder, reservation: Reservation) -> None:
-    """What would be over by now, since the controller was away, is not planned any more."""
+    """Skip occurrences that would have ended while the controller was down."""
     last_over = draft.now - reservation.booking.duration_s
     until = reservation.planned_until or reservation.created_at
     if until >= last_over:
@@ -201,7 +201,7 @@ def _pass_by(draft: TurnBuilder, reservation: Reservation) -> None:
 
 
 def _plan(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
-    """With what there is; where there is nothing, it has failed."""
+    """Plan an occurrence with the resources that are available; without any it fails."""
     found = _placed(draft, reservation, None, (), span)
     number = reservation.next_number
     draft.emit(
@@ -221,11 +221,11 @@ def _plan(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
         end(draft, reservation.name, reservation.occurrences[number], OccurrenceState.FAILED, why)
 
 
-# ── nodes that fail ───────────────────────────────────────────────────────────────────────────────────────────
+# ── nodes that fail ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _mend(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
-    """What is on nodes that failed goes elsewhere for the rest of the time; how many were looked at."""
+    """Relocate resources of occurrences from failed nodes; returns the number of occurrences examined."""
     if Flag.MAINT in reservation.booking.flags:
         return 0
     count, tried = 0, draft.volatile.bookings_tried
@@ -240,7 +240,7 @@ def _mend(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
 
 
 def _lost(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> list[str]:
-    """Nodes on which it cannot have what it keeps."""
+    """Names of nodes that no longer provide what the occurrence reserves there."""
     if Flag.MAINT in reservation.booking.flags:
         return []
     is_there = _there(draft, reservation.booking)
@@ -248,7 +248,7 @@ def _lost(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> list
 
 
 def _there(draft: TurnBuilder, booking: Booking) -> Callable[[Grant], bool]:
-    """Whether what was granted can still be had where it was."""
+    """A test of a grant: whether its node still provides it to this booking."""
     nodes, partition = draft.cluster.nodes, known_partition(draft.policy, booking)
     return lambda grant: (
         partition is not None and partition.has_node(grant.node) and _is_there(nodes.get(grant.node), grant)
@@ -292,7 +292,7 @@ def _place_anew(draft: TurnBuilder, reservation: Reservation, one: Occurrence, l
 
 
 def _trouble(draft: TurnBuilder, booking: Booking, name: str) -> str:
-    """Why a node no longer has what was kept on it."""
+    """Why a node no longer provides what was reserved on it, in words."""
     node, partition = draft.cluster.nodes.get(name), known_partition(draft.policy, booking)
     if node is None:
         return f"{name} was removed"
@@ -310,16 +310,16 @@ class _Found(NamedTuple):
     grants: tuple[Grant, ...]
     missing_gpus: int
     why: str = ""
-    """There is nothing at all, for this reason."""
+    """Why nothing is available at all."""
 
 
 def _placed(
     draft: TurnBuilder, reservation: Reservation, own: Occurrence | None, kept: tuple[Grant, ...], span: Span
 ) -> _Found:
-    """What it keeps, and as much more of the rest as there is."""
+    """The grants `kept`, and as much of the rest of the request as is available during `span`."""
     before = 0 if own is None else own.missing_gpus + gpus_in(own.grants)
     try:
-        ground = ground_of(draft, reservation.booking, reservation)
+        ground = availability_of(draft, reservation.booking, reservation)
     except Refusal as refusal:
         return _Found(kept, max(0, before - gpus_in(kept)), refusal.message)
     for each in reservation.occurrences.values():
@@ -340,8 +340,8 @@ def _placed(
     return _Found(kept, _lacking(ground, kept, before))
 
 
-def _lacking(ground: Ground, grants: tuple[Grant, ...], before: int) -> int:
-    """GPUs that are missing; of whole nodes as many as it had `before`."""
+def _lacking(ground: Availability, grants: tuple[Grant, ...], before: int) -> int:
+    """Number of missing GPUs; a request for whole nodes is compared with the GPUs that it had `before`."""
     rest = rest_of(ground.request, grants)
     if rest is None:
         return 0

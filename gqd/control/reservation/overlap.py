@@ -1,4 +1,4 @@
-"""Whether a job that is given more time, or starts late, would reach into what is reserved.  Pure; changes nothing."""
+"""Whether a job that gets more time, or starts late, would run into a reservation.  Pure; changes nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 class Bound(NamedTuple):
     at: float
-    """The job must be over by then."""
+    """The job must have ended by this instant."""
     why: str
 
 
 def refuse_reaching(draft: TurnBuilder, job: Job, attempt: Attempt, time_limit_s: int | None) -> None:
-    """The attempt must not run so long; None: for ever."""
+    """`Refusal` if the attempt, with this time limit (None: no limit), would run into a reservation."""
     began_at = attempt.allocated_at + held_up_s(draft, attempt) if attempt.start_at is None else attempt.start_at
     began_at += paused_s(attempt, draft.now)
     first = first_bound(draft, attempt)
@@ -36,12 +36,12 @@ def refuse_reaching(draft: TurnBuilder, job: Job, attempt: Attempt, time_limit_s
 
 
 def first_bound(draft: TurnBuilder, attempt: Attempt) -> Bound | None:
-    """What is first in its way."""
+    """The earliest instant at which a reservation needs what the attempt holds; None: none does."""
     return min(_bounds(draft, attempt), default=None)
 
 
 def held_up_s(draft: TurnBuilder, attempt: Attempt) -> float:
-    """How much longer than it may its launch takes by now: so much of `Policy.clear_s` is gone.  0 if it is over."""
+    """Seconds by which the launch exceeds ``prepare_s`` so far, which reduce `Policy.clear_s`; 0 once it started."""
     job = draft.cluster.jobs.get(attempt.attempt_id.job_id)
     if job is None or job.state is not JobState.STARTING or job.attempt_id != attempt.attempt_id:
         return 0.0
@@ -49,10 +49,10 @@ def held_up_s(draft: TurnBuilder, attempt: Attempt) -> float:
 
 
 def late_for(draft: TurnBuilder, attempt: Attempt, began_at: float) -> str:
-    """Why a launch that a crash or a cut line held up is too late if it begins then; else empty."""
+    """Why a start at `began_at`, delayed by a crash or a broken link, is too late for a reservation; '': it is not."""
     job, policy = draft.cluster.jobs[attempt.attempt_id.job_id], draft.policy
     if began_at - attempt.allocated_at <= policy.timers.prepare_s:
-        return ""  # so much was allowed for when it was allocated, and is when something is reserved
+        return ""  # the plan that allocated it, and reservations, allow for this delay
     until = inf if job.time_limit_s is None else began_at + job.time_limit_s
     clear_s = policy.clear_s - policy.timers.prepare_s
     name = next((name for name, _ in _met(draft, attempt, until + clear_s)), None)
@@ -70,9 +70,9 @@ def _bounds(draft: TurnBuilder, attempt: Attempt) -> Iterator[Bound]:
 
 
 def _met(draft: TurnBuilder, attempt: Attempt, before: float) -> Iterator[tuple[str, Occurrence]]:
-    """What begins before that and keeps what the attempt has, by the reservation's name.
+    """(reservation name, occurrence) of the occurrences that begin before `before` and share resources of the attempt.
 
-    But for that it runs in; and who borrows is asked to go where it is wanted.
+    Without the attempt's own reservation; a borrowing attempt is preempted instead by reservations that lend.
     """
     for reservation in draft.cluster.reservations.values():
         if attempt.occurrence is not None and attempt.occurrence.name == reservation.name:
@@ -85,6 +85,6 @@ def _met(draft: TurnBuilder, attempt: Attempt, before: float) -> Iterator[tuple[
 
 
 def _shared(attempt: Attempt, one: Occurrence) -> list[str]:
-    """Nodes on which the occurrence keeps CPUs or GPUs that the attempt has."""
+    """Names of nodes on which the occurrence reserves CPUs or GPUs of the attempt."""
     kept = {grant.node: grant for grant in one.grants}
     return [name for name, part in attempt.parts.items() if name in kept and shares(part.grant, kept[name])]

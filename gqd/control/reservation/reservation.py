@@ -1,7 +1,7 @@
-"""Reservations: made, changed, moved, skipped, ended, deleted.  Pure.
+"""Requests about reservations: create, change, move, skip, end, delete.  Pure.
 
-Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with nothing changed; what cannot be had is a
-`Conflict`, which says what could.  What time does to reservations is in `gqd.control.reservation.occurrence`.
+Each ``decide_*`` returns the body of the reply, or raises `Refusal` and changes nothing; resources that are not
+available raise `Conflict`, with offers of what is.  `gqd.control.reservation.occurrence` begins and ends occurrences.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from gq.units import spoken_duration
 from gq.wire import client
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.reservation import info, occurrence, rules, waits
-from gqd.control.reservation.availability import Ground, ground_of, overlooks_jobs, partition_of, shared_request
+from gqd.control.reservation.availability import (
+    Availability,
+    availability_of,
+    ignores_jobs,
+    partition_of,
+    shared_request,
+)
 from gqd.sched.placement.placement import place
 from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import Shape, shape_in
@@ -38,37 +44,37 @@ if TYPE_CHECKING:
     from gqd.state.input import ClientRequest
 
 LEAST_OFFER_S = 600
-"""A shorter one is not worth offering."""
+"""Minimum duration of an offer."""
 OFFERS_AHEAD_S = 366 * 86400
 MAX_BLAMED = 3
 
 
 class Conflict(Refusal):
-    """It cannot be had, but this could."""
+    """The resources are not available; `offers` lists what is."""
 
     def __init__(self, message: str, hint: str, offers: tuple[Offer, ...]) -> None:
         super().__init__("conflict", message, hint)
         self.offers = offers
 
 
-class Laid(NamedTuple):
-    """An occurrence as it is to be."""
+class PlannedOccurrence(NamedTuple):
+    """An occurrence as the request would make it."""
 
     number: int | None
-    """None: a new one."""
+    """Number of the existing occurrence; None: a new one."""
     span: Span
     grants: tuple[Grant, ...]
     missing_gpus: int = 0
     why: str = ""
     is_skipped: bool = False
-    """It cannot be had, and the others are to be had all the same."""
+    """Its resources are not available, and the other occurrences are reserved without it."""
 
 
-# ── make and change ───────────────────────────────────────────────────────────────────────────────────────────
+# ── make and change ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SetReservation) -> client.Reserved:
-    """Make it, or change the one of that name; the same again changes nothing.  → `Reserved`"""
+    """Create a reservation, or change the one of that name; the same request again changes nothing."""
     known = _known_for(draft, who, body)
     rules.refuse_unless_users_may(draft, who)
     booking = rules.checked(draft, who, request, body.booking, known)
@@ -82,13 +88,13 @@ def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: cl
         _refuse_to_skip(body)
     if known is None:
         rules.refuse_new(draft, who)
-    laid = _lay_out(draft, who, booking, known, body.skip_conflicts)
+    laid = _plan_occurrences(draft, who, booking, known, body.skip_conflicts)
     skipped_at = tuple([one.span.begin_at for one in laid if one.is_skipped])
     spans = [(one.span, one.grants) for one in laid]
     rules.refuse_over_quota(draft, who, known, spans, bool(booking.cron))
     if body.test_only:
         return client.Reserved(reservation=_as_if(draft, who, known, booking, laid), skipped_at=skipped_at)
-    _carry_out(draft, who, known, booking, laid)
+    _commit_occurrences(draft, who, known, booking, laid)
     now_there = draft.cluster.reservations[booking.name]
     occurrence.reconcile_reservation(draft, now_there)
     notes = waits.notes_on(draft, now_there)
@@ -102,7 +108,7 @@ def _refuse_to_skip(body: client.SetReservation) -> None:
 
 
 def _known_for(draft: TurnBuilder, who: Caller, body: client.SetReservation) -> Reservation | None:
-    """The one that is changed; one that is over makes room for a new one."""
+    """The reservation to change; None: there is none.  `Refusal` if the request is to create one that exists."""
     name = body.booking.name
     known = draft.cluster.reservations.get(name)
     if known is None:
@@ -112,12 +118,12 @@ def _known_for(draft: TurnBuilder, who: Caller, body: client.SetReservation) -> 
     if not (body.replace or body.must_exist or occurrence.is_over(draft, known)):
         hint = "gqresv update changes it; --replace makes it what is said, whether or not it is there"
         raise Refusal("known_reservation", f"reservation `{name}` is there already", hint)
-    refuse_stranger(who, known)
+    refuse_unless_owner(who, known)
     return known
 
 
 def _says_the_same(draft: TurnBuilder, known: Reservation, booking: Booking) -> bool:
-    """Who says "now" again while it is under way means what there is."""
+    """Whether the booking equals the present one; begin "now" matches an occurrence that is active."""
     if occurrence.is_over(draft, known):
         return False
     if booking == known.booking:
@@ -128,29 +134,29 @@ def _says_the_same(draft: TurnBuilder, known: Reservation, booking: Booking) -> 
     return msgspec.structs.replace(booking, begin_at=known.booking.begin_at) == known.booking
 
 
-def _lay_out(
+def _plan_occurrences(
     draft: TurnBuilder, who: Caller, booking: Booking, known: Reservation | None, skips_conflicts: bool
-) -> list[Laid]:
-    """All that is to be kept of it, as far ahead as is planned; `Conflict` where something of it cannot be had.
+) -> list[PlannedOccurrence]:
+    """The occurrences to reserve, up to the planning horizon; `Conflict` if one of them is not available.
 
-    With `skips_conflicts` only where nothing can, or what is under way cannot go on.
+    With `skips_conflicts`, `Conflict` only if none is available, or the active occurrence cannot continue.
     """
-    ground = ground_of(draft, booking, known)
-    laid: list[Laid] = []
+    ground = availability_of(draft, booking, known)
+    laid: list[PlannedOccurrence] = []
     for one, span in _wanted(draft, booking, known):
         if one is not None and known is not None and _is_as_before(known, booking, one, span):
             ground.book.keep(span, one.grants)
-            laid.append(Laid(one.number, span, one.grants, one.missing_gpus, one.why))
+            laid.append(PlannedOccurrence(one.number, span, one.grants, one.missing_gpus, one.why))
             continue
         grants = _grants(draft, ground, booking, known, one, span)
         if grants is None and (not skips_conflicts or (one is not None and one.state is OccurrenceState.ACTIVE)):
             raise _conflict(draft, who, ground, booking, span)
         if grants is None:
             number = None if one is None else one.number
-            laid.append(Laid(number, span, (), why="left out: it cannot be had then", is_skipped=True))
+            laid.append(PlannedOccurrence(number, span, (), why="left out: it cannot be had then", is_skipped=True))
             continue
         ground.book.keep(span, grants)
-        laid.append(Laid(None if one is None else one.number, span, grants))
+        laid.append(PlannedOccurrence(None if one is None else one.number, span, grants))
     if laid and all(one.is_skipped for one in laid):
         raise _conflict(draft, who, ground, booking, laid[0].span)
     return laid
@@ -159,7 +165,7 @@ def _lay_out(
 def _wanted(
     draft: TurnBuilder, booking: Booking, known: Reservation | None
 ) -> Iterator[tuple[Occurrence | None, Span]]:
-    """(the occurrence that it becomes, when) of each."""
+    """(existing occurrence to change or None, time span) of each wanted occurrence."""
     there = [] if known is None else sorted(known.occurrences.values(), key=lambda one: one.begin_at)
     if not booking.cron:
         assert booking.begin_at is not None
@@ -193,7 +199,7 @@ def _wanted(
 
 
 def _refuse_to_meet(draft: TurnBuilder, booking: Booking, active: Occurrence, span: Span) -> None:
-    """What is under way goes on where the line is changed: nothing of the new line begins until it ends."""
+    """`Refusal` if the new cron line fires before the end of the active occurrence, which continues."""
     first_at = next(iter(_begins(draft, booking, draft.now, 1)), math.inf)
     if first_at < span.end_at:
         under_way = f"occurrence {active.number} of `{booking.name}` is under way until @{{{int(span.end_at)}}}"
@@ -202,7 +208,7 @@ def _refuse_to_meet(draft: TurnBuilder, booking: Booking, active: Occurrence, sp
 
 
 def _as_edited(span: Span, one: Occurrence, before: Booking, booking: Booking) -> Span:
-    """The occurrence may have been moved, or made longer, since: what is not changed now stays so."""
+    """The span of an occurrence that may have been moved or lengthened: what this request does not change stays."""
     begin_at = one.begin_at if before.begin_at == booking.begin_at else span.begin_at
     is_as_long = before.duration_s == booking.duration_s
     return Span(begin_at, begin_at + (one.end_at - one.begin_at if is_as_long else booking.duration_s))
@@ -213,13 +219,13 @@ def _line(booking: Booking) -> tuple[str, str]:
 
 
 def _comes(booking: Booking, one: Occurrence) -> bool:
-    """The series does not end before it."""
+    """Whether the occurrence has begun or begins before the end of the series."""
     has_begun = one.state is OccurrenceState.ACTIVE
     return has_begun or booking.until_at is None or one.begin_at < booking.until_at
 
 
 def _begins(draft: TurnBuilder, booking: Booking, after: float, most: int) -> list[float]:
-    """Of a cron line, those that are due to be planned."""
+    """The first `most` begins of the cron line after `after`, up to the planning horizon and the end of the series."""
     until = draft.now + draft.policy.booking.horizon_s
     until = until if booking.until_at is None else min(until, math.nextafter(booking.until_at, 0.0))
     coming = instants(booking.cron, draft.volatile.zones[booking.zone], after)
@@ -227,9 +233,14 @@ def _begins(draft: TurnBuilder, booking: Booking, after: float, most: int) -> li
 
 
 def _grants(
-    draft: TurnBuilder, ground: Ground, booking: Booking, known: Reservation | None, one: Occurrence | None, span: Span
+    draft: TurnBuilder,
+    ground: Availability,
+    booking: Booking,
+    known: Reservation | None,
+    one: Occurrence | None,
+    span: Span,
 ) -> tuple[Grant, ...] | None:
-    """What it has, if that will do; else of what it has, if there is enough; else anything."""
+    """Grants for an occurrence: its present ones if they suffice, else some of them, else any; None: not available."""
     if one is not None and known is not None:
         asks_for_same = _asked(known.booking) == _asked(booking)
         if asks_for_same and rest_of(ground.request, one.grants) is None and _has(ground, one.grants, span):
@@ -240,21 +251,21 @@ def _grants(
 
 
 def _is_as_before(known: Reservation, booking: Booking, one: Occurrence, span: Span) -> bool:
-    """What is asked of it has not changed: it keeps what it has, also where that is not all."""
+    """Whether the request leaves this occurrence unchanged; then it keeps its grants, even if some are missing."""
     return _asked(known.booking) == _asked(booking) and span == Span(one.begin_at, one.end_at)
 
 
 def _asked(booking: Booking) -> tuple[ResourceRequest, str, bool]:
-    return booking.resources, booking.partition, overlooks_jobs(booking)
+    return booking.resources, booking.partition, ignores_jobs(booking)
 
 
-def _has(ground: Ground, grants: Sequence[Grant], span: Span) -> bool:
+def _has(ground: Availability, grants: Sequence[Grant], span: Span) -> bool:
     nodes = {ground.book.nodes[one].name for one in ground.candidates}
     return all(one.node in nodes for one in grants) and ground.book.has(tuple(grants), span)
 
 
-def _among(draft: TurnBuilder, ground: Ground, grants: Sequence[Grant], span: Span) -> tuple[Grant, ...] | None:
-    """It fits in what it has: that of it."""
+def _among(draft: TurnBuilder, ground: Availability, grants: Sequence[Grant], span: Span) -> tuple[Grant, ...] | None:
+    """Grants that fit within the present `grants` during `span`; None: the request does not fit there."""
     left = ground.book.left(span)
     for name, where in ground.book.places.items():
         own = next((one for one in grants if one.node == name), None)
@@ -266,8 +277,8 @@ def _among(draft: TurnBuilder, ground: Ground, grants: Sequence[Grant], span: Sp
     return place(left, ground.shape, ground.candidates)
 
 
-def _carry_out(
-    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]
+def _commit_occurrences(
+    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[PlannedOccurrence]
 ) -> None:
     now, name = draft.now, booking.name
     kept = {one.number for one in laid}
@@ -294,11 +305,11 @@ def _carry_out(
         if one.number not in kept:
             occurrence.end(draft, name, one, OccurrenceState.ENDED, "the reservation was changed")
     for each in laid:
-        _note_laid(draft, name, each)
+        _commit_occurrence(draft, name, each)
 
 
-def _note_laid(draft: TurnBuilder, name: str, laid: Laid) -> None:
-    """It is to be so from now on; nothing happens where it is."""
+def _commit_occurrence(draft: TurnBuilder, name: str, laid: PlannedOccurrence) -> None:
+    """Record one planned occurrence; no event if nothing differs."""
     reservation = draft.cluster.reservations[name]
     number = reservation.next_number if laid.number is None else laid.number
     planned = event.OccurrencePlanned(
@@ -322,15 +333,15 @@ def _note_laid(draft: TurnBuilder, name: str, laid: Laid) -> None:
 
 
 def _first_number(draft: TurnBuilder, name: str) -> int:
-    """Jobs that are left from one that had this name before are in no occurrence of this one."""
+    """The first occurrence's number: above those in which jobs of an earlier reservation of this name still run."""
     keys = (one.occurrence for one in draft.cluster.attempts.values())
     return 1 + max((key.number for key in keys if key is not None and key.name == name), default=0)
 
 
 def _as_if(
-    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[Laid]
+    draft: TurnBuilder, who: Caller, known: Reservation | None, booking: Booking, laid: Sequence[PlannedOccurrence]
 ) -> ReservationInfo:
-    """As it would be."""
+    """The reservation as the request would make it, for ``--test``."""
     first = 1 if known is None else known.next_number
     laid = [one for one in laid if not one.is_skipped]
     fresh = iter(range(first, first + len(laid)))
@@ -351,11 +362,11 @@ def _as_if(
     )
 
 
-# ── one occurrence ────────────────────────────────────────────────────────────────────────────────────────────
+# ── one occurrence ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decide_edit(draft: TurnBuilder, who: Caller, body: client.EditOccurrence) -> client.Reserved:
-    """Move one occurrence, or change its length.  → `Reserved`"""
+    """Move one occurrence, or change its duration."""
     reservation = owned(draft, who, body.name)
     rules.refuse_unless_users_may(draft, who)
     one = _numbered(reservation, body.number)
@@ -374,33 +385,33 @@ def decide_edit(draft: TurnBuilder, who: Caller, body: client.EditOccurrence) ->
     if span == Span(one.begin_at, one.end_at):
         return client.Reserved(reservation=info.of(reservation), is_changed=False)
     laid = _moved(draft, who, reservation, one, span)
-    _note_laid(draft, body.name, laid)
+    _commit_occurrence(draft, body.name, laid)
     occurrence.reconcile_reservation(draft, reservation)
     return client.Reserved(reservation=info.of(reservation))
 
 
-def _moved(draft: TurnBuilder, who: Caller, reservation: Reservation, one: Occurrence, span: Span) -> Laid:
-    """`Conflict` where it cannot be, `Refusal` beside others of its own."""
+def _moved(draft: TurnBuilder, who: Caller, reservation: Reservation, one: Occurrence, span: Span) -> PlannedOccurrence:
+    """The occurrence at its new span; `Conflict` if not available, `Refusal` if it overlaps its own reservation."""
     others = [each for each in reservation.occurrences.values() if each is not one]
     for other in others:
         if other.begin_at < span.end_at and span.begin_at < other.end_at:
             message = f"it would overlap occurrence {other.number}, from @{{{int(other.begin_at)}}}"
             raise Refusal("overlap", f"{message} to @{{{int(other.end_at)}}}", "move or skip that one first")
     _refuse_reaching_next(draft, reservation, span)
-    ground = ground_of(draft, reservation.booking, reservation)
+    ground = availability_of(draft, reservation.booking, reservation)
     for other in others:
         ground.book.keep(Span(other.begin_at, other.end_at), other.grants)
     grants = _grants(draft, ground, reservation.booking, reservation, one, span)
     if grants is None:
         raise _in_conflict(draft, ground, reservation.booking, one, span)
-    laid = Laid(one.number, span, grants)
+    laid = PlannedOccurrence(one.number, span, grants)
     spans = [(span, grants), *((Span(each.begin_at, each.end_at), each.grants) for each in others)]
     rules.refuse_over_quota(draft, who, reservation, spans, is_series=bool(reservation.booking.cron))
     return laid
 
 
 def _refuse_reaching_next(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
-    """Into what its own line will name, and is not planned yet."""
+    """`Refusal` if the span overlaps an occurrence of the cron line that is not planned yet."""
     booking = reservation.booking
     zone = draft.volatile.zones.get(booking.zone)
     if not booking.cron or zone is None:
@@ -458,7 +469,7 @@ def _numbered(reservation: Reservation, number: int) -> Occurrence:
     return one
 
 
-# ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def owned(draft: TurnBuilder, who: Caller, name: str) -> Reservation:
@@ -466,18 +477,18 @@ def owned(draft: TurnBuilder, who: Caller, name: str) -> Reservation:
     reservation = draft.cluster.reservations.get(name)
     if reservation is None:
         raise unknown(draft.cluster, name)
-    refuse_stranger(who, reservation)
+    refuse_unless_owner(who, reservation)
     return reservation
 
 
-def refuse_stranger(who: Caller, reservation: Reservation) -> None:
+def refuse_unless_owner(who: Caller, reservation: Reservation) -> None:
     if who.role < Role.OPERATOR and not (who.peer.user == reservation.owner and who.peer.uid == reservation.uid):
         message = f"reservation `{reservation.name}` belongs to {reservation.owner}"
         raise Denied("not_owner", message, "only its owner and operators may change it")
 
 
 def refuse_unusable(draft: TurnBuilder, name: str, user: str, account: str) -> None:
-    """`Refusal` unless a job of this user and account may run in it."""
+    """`Refusal` unless a job of this user and account may run in the reservation."""
     cluster = draft.cluster
     reservation = cluster.reservations.get(name)
     if reservation is None:
@@ -497,10 +508,10 @@ def unknown(cluster: Cluster, name: str) -> Refusal:
     return Refusal("unknown_reservation", f"reservation `{name[:80]}` does not exist", hint)
 
 
-# ── what could be had ─────────────────────────────────────────────────────────────────────────────────────────
+# ── conflicts and offers ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _conflict(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, span: Span) -> Conflict:
+def _conflict(draft: TurnBuilder, who: Caller, ground: Availability, booking: Booking, span: Span) -> Conflict:
     offers = [*_offers(draft, who, ground, booking, span)]
     words = [_words(draft, booking, span, one) for one in offers]
     hint = "; ".join(words) or "nothing of the kind is free within a year: give another partition, or fewer GPUs"
@@ -513,20 +524,20 @@ def _conflict(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking,
     return Conflict(_cannot_have(draft, ground, booking, span), hint, tuple(offers))
 
 
-def _cannot_have(draft: TurnBuilder, ground: Ground, booking: Booking, span: Span) -> str:
+def _cannot_have(draft: TurnBuilder, ground: Availability, booking: Booking, span: Span) -> str:
     message = f"`{booking.name}` cannot have {what_of(booking.resources)} from @{{{int(span.begin_at)}}} to"
     return f"{message} @{{{int(span.end_at)}}}: {_in_the_way(draft, ground, booking.name, span)}"
 
 
-def _holders(draft: TurnBuilder, ground: Ground, span: Span) -> list[Job]:
-    """Running jobs that may hold something of its nodes when these are to be clear."""
+def _holders(draft: TurnBuilder, ground: Availability, span: Span) -> list[Job]:
+    """Running jobs that may still hold resources of the candidate nodes when these must be empty."""
     nodes = {ground.book.nodes[index].name for index in ground.candidates}
     clear_at = max(draft.now, span.begin_at - ground.book.clear_s)
     return waits.holders(draft, ground.book.held, nodes, clear_at)
 
 
-def _in_conflict(draft: TurnBuilder, ground: Ground, booking: Booking, one: Occurrence, span: Span) -> Conflict:
-    """Of a single occurrence only the times can be other ones."""
+def _in_conflict(draft: TurnBuilder, ground: Availability, booking: Booking, one: Occurrence, span: Span) -> Conflict:
+    """The conflict of one occurrence; the only offer is a shorter duration."""
     shorter = ground.book.longest(ground.shape, ground.candidates, span, LEAST_OFFER_S)
     hint = "gqresv cal shows what is free"
     if shorter is not None:
@@ -535,7 +546,7 @@ def _in_conflict(draft: TurnBuilder, ground: Ground, booking: Booking, one: Occu
     return Conflict(_cannot_have(draft, ground, booking, span), hint, ())
 
 
-def _offers(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, span: Span) -> Iterator[Offer]:
+def _offers(draft: TurnBuilder, who: Caller, ground: Availability, booking: Booking, span: Span) -> Iterator[Offer]:
     """Yield what the caller may reserve instead: the same later, fewer GPUs or nodes, or the same for a shorter time.
 
     An offer for a series changes each occurrence alike, and is made only where all occurrences are available so.
@@ -565,8 +576,8 @@ def _offers(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, s
             yield offer
 
 
-def _may_have(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking, offer: Offer) -> bool:
-    """As far as what a user may reserve goes."""
+def _may_have(draft: TurnBuilder, who: Caller, ground: Availability, booking: Booking, offer: Offer) -> bool:
+    """Whether the offer is within the user's quota."""
     known = draft.cluster.reservations.get(booking.name)
     wanted = msgspec.structs.replace(booking, duration_s=offer.duration_s, resources=offer.resources)
     if not booking.cron:
@@ -585,9 +596,9 @@ def _may_have(draft: TurnBuilder, who: Caller, ground: Ground, booking: Booking,
 
 
 def _if_accepted(draft: TurnBuilder, booking: Booking, span: Span) -> Offer | None:
-    """The booking at the instant of this span, if all of it can be had."""
+    """The booking as an offer if all its occurrences are available; None: some are not."""
     known = draft.cluster.reservations.get(booking.name)
-    ground = ground_of(draft, booking, known)
+    ground = availability_of(draft, booking, known)
     for _, each in _wanted(draft, booking, known):
         if ground.book.fit(ground.shape, ground.candidates, each) is None:
             return None
@@ -595,7 +606,7 @@ def _if_accepted(draft: TurnBuilder, booking: Booking, span: Span) -> Offer | No
     return _offer(ground, booking, wanted, booking.resources, ground.shape)
 
 
-def _offer(ground: Ground, booking: Booking, span: Span, request: ResourceRequest, shape: Shape) -> Offer:
+def _offer(ground: Availability, booking: Booking, span: Span, request: ResourceRequest, shape: Shape) -> Offer:
     grants = ground.book.fit(shape, ground.candidates, span) or ()
     return Offer(
         begin_at=span.begin_at,
@@ -624,8 +635,8 @@ def what_of(request: ResourceRequest) -> str:
     return counted(gpus, f"{kind}GPUs") if gpus else "what it asks for"
 
 
-def _in_the_way(draft: TurnBuilder, ground: Ground, own: str, span: Span) -> str:
-    """Whose it is then, as far as it can be named; what it has itself is not in its way."""
+def _in_the_way(draft: TurnBuilder, ground: Availability, own: str, span: Span) -> str:
+    """The reservations and jobs that hold the candidate nodes during `span`, in words."""
     nodes = {ground.book.nodes[one].name for one in ground.candidates}
     named = [
         f"reservation {reservation.name} has some until @{{{int(one.end_at)}}}"
@@ -637,5 +648,5 @@ def _in_the_way(draft: TurnBuilder, ground: Ground, own: str, span: Span) -> str
         and reservation.name != own
     ]
     if jobs := _holders(draft, ground, span):
-        named.append(waits.told_of_holders(jobs))
+        named.append(waits.named_holders(jobs))
     return "; ".join(named[:MAX_BLAMED]) or "too little of it is up, or is not promised to jobs that wait"

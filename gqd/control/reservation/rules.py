@@ -1,4 +1,4 @@
-"""What a booking may say, and how much a user may book.  Pure; changes nothing.  Every check is a `Refusal`."""
+"""Validation of bookings, and users' quotas of reservations.  Pure; changes nothing.  Every check raises `Refusal`."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from gqd.state.input import ClientRequest
 
 MAX_RESERVATIONS = 2000
-"""Of all users, that are not over."""
+"""Reservations of all users that are not over."""
 MAX_COMMENT = 1024
 MAX_NAMED = 1000
-"""Users, and accounts, of one booking."""
+"""Users of one booking, and accounts of one booking."""
 MAX_SECONDS = 2**40
 MAX_INSTANT = 200_000_000_000.0
-"""In the year 8307: whoever shows it needs a calendar, and that ends with the year 9999."""
+"""In the year 8307: calendars end with the year 9999."""
 NONE = "none"
-"""As the name of a reservation: that a job names none."""
+"""``--reservation=none``: the job is in no reservation."""
 PAST_S = 60.0
-"""So long ago is still now: a request takes its time."""
+"""A begin at most this long ago counts as now, since a request takes time."""
 MOST_LOOKED_AT = 2500
-"""Instants of a cron line, to see whether they are far enough apart: of one for every four hours those of a year, with
-both changes of clocks."""
+"""Instants of a cron line that are checked for overlap: a year of a line that fires every four hours, with both
+changes to and from daylight saving time."""
 LOOKED_AHEAD_S = 10 * 366 * 86400
-"""And no later than so long after the first: some lines come once in a generation."""
+"""Instants later than this after the first are not checked: some lines fire once in a generation."""
 HOUR_S = 3600.0
 
 
-# ── what it says ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the booking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def checked(
     draft: TurnBuilder, who: Caller, request: ClientRequest, booking: Booking, known: Reservation | None = None
 ) -> Booking:
-    """As it is kept: flags and names once each, the cron line with one blank between fields."""
+    """The booking as it is stored: flags and names once each, the cron line normalised.  `Refusal` if invalid."""
     refuse_bad_name("reservation", booking.name)
     if booking.name.lower() == NONE:
         raise Refusal("bad_name", f"no reservation can be called `{booking.name}`", "jobs say so that they name none")
@@ -86,7 +86,7 @@ def checked(
 
 
 def _targets(draft: TurnBuilder, who: Caller, booking: Booking, known: Reservation | None) -> tuple[Target, ...]:
-    """As a job's; a command runs as the owner, who alone may say it."""
+    """The notification targets, checked as a job's; only the owner may set a command, which runs as the owner."""
     before = () if known is None else known.booking.notify
     wanted = spec.settled_targets(draft.policy, _whole(booking.notify, before))
     has_new_command = any(one.kind == COMMAND and one not in before for one in wanted)
@@ -97,7 +97,7 @@ def _targets(draft: TurnBuilder, who: Caller, booking: Booking, known: Reservati
 
 
 def _whole(targets: tuple[Target, ...], before: tuple[Target, ...]) -> tuple[Target, ...]:
-    """With those of before that were shown so, each once."""
+    """The targets, with a target that equals the redacted form of an earlier one replaced by that earlier one."""
     found, left = [], list(zip(shown(before), before, strict=True))
     for one in targets:
         same = next((pair for pair in left if pair[0] == one), None)
@@ -148,7 +148,7 @@ def _refuse_bad_numbers(booking: Booking) -> None:
 
 
 def zone_of(draft: TurnBuilder, request: ClientRequest, name: str) -> tzinfo:
-    """The zone, whose rules are remembered from now on."""
+    """The time zone of this name, which `Volatile.zones` keeps from now on; `Refusal` if this host lacks it."""
     zone = request.zones.get(name) or draft.volatile.zones.get(name)
     if zone is None:
         message = f"there is no time zone `{name[:80]}` on the controller's host"
@@ -157,11 +157,11 @@ def zone_of(draft: TurnBuilder, request: ClientRequest, name: str) -> tzinfo:
     return zone
 
 
-# ── when ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── when ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def begin_of(draft: TurnBuilder, booking: Booking, known: Reservation | None) -> float:
-    """Of one that takes place once: what was a moment ago is now."""
+    """The begin of a single reservation; one up to `PAST_S` ago becomes now.  `Refusal` if it is past."""
     begin_at, now = booking.begin_at, draft.now
     assert begin_at is not None
     if known is not None and known.booking.begin_at == begin_at and _still_begins(known, begin_at, booking, now):
@@ -173,7 +173,7 @@ def begin_of(draft: TurnBuilder, booking: Booking, known: Reservation | None) ->
 
 
 def _still_begins(known: Reservation, begin_at: float, booking: Booking, now: float) -> bool:
-    """It has not ended yet: also if it was moved, or made longer, since."""
+    """Whether its occurrence, which may have been moved or lengthened, has not ended yet."""
     one = next(iter(known.occurrences.values()), None)
     if one is None:
         return begin_at + booking.duration_s > now
@@ -182,7 +182,7 @@ def _still_begins(known: Reservation, begin_at: float, booking: Booking, now: fl
 
 
 def refuse_bad_series(booking: Booking, zone: tzinfo, now: float) -> None:
-    """It comes at least once more, and never while the one before still lasts."""
+    """`Refusal` if the series has no further occurrence, or if one begins before the previous one ends."""
     coming = instants(booking.cron, zone, now)
     until_at = math.inf if booking.until_at is None else booking.until_at
     first = next(coming, None)
@@ -199,11 +199,11 @@ def refuse_bad_series(booking: Booking, zone: tzinfo, now: float) -> None:
             raise Refusal("too_often", message, f"give a --duration of at most {gap}, or another line")
 
 
-# ── how much ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── how much ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def refuse_new(draft: TurnBuilder, who: Caller) -> None:
-    """One more reservation of this user."""
+    """`Refusal` if this user may not create another reservation."""
     rules, cluster = draft.policy.booking, draft.cluster
     if len(cluster.reservations) >= MAX_RESERVATIONS:
         raise Refusal("too_many_reservations", f"there are {MAX_RESERVATIONS} already, the most that there may be")
@@ -230,7 +230,7 @@ def refuse_over_quota(
     spans: Iterable[tuple[Span, Sequence[Grant]]],
     is_series: bool,
 ) -> None:
-    """`spans`: what would be kept, and when."""
+    """`Refusal` if duration, lead time or GPU-hours exceed what users may reserve; `spans` are to be reserved."""
     if who.role >= Role.OPERATOR:
         return
     rules, now = draft.policy.booking, draft.now
@@ -262,7 +262,7 @@ def ahead_s(span: Span, now: float) -> float:
 
 
 def booked_ahead_s(cluster: Cluster, reservation: Reservation, now: float) -> float:
-    """GPU-seconds that are still to come."""
+    """GPU-seconds of a reservation from `now` on."""
     return sum(
         ahead_s(Span(one.begin_at, one.end_at), now) * gpus_worth(cluster, one.grants)
         for one in reservation.occurrences.values()
@@ -270,12 +270,15 @@ def booked_ahead_s(cluster: Cluster, reservation: Reservation, now: float) -> fl
 
 
 def gpus_worth(cluster: Cluster, grants: Iterable[Grant]) -> float:
-    """Whoever keeps a node's CPUs keeps its GPUs from others as well: of each node GPUs, or CPUs if these are more."""
+    """GPUs that the grants are charged as: of each node its GPUs, or its share of CPUs in GPUs if that is more.
+
+    Reserving all CPUs of a node keeps its GPUs from others as well.
+    """
     return sum(_worth(cluster.nodes.get(one.node), one) for one in grants)
 
 
 def _worth(node: Node | None, grant: Grant) -> float:
-    """A node without GPUs is worth one."""
+    """The charge of one grant in GPUs; a whole node without GPUs counts as one GPU."""
     if node is None or not node.inventory.cpus:
         return len(grant.gpus)
     share = len(grant.cpus) / node.inventory.cpus

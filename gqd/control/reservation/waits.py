@@ -1,8 +1,8 @@
-"""Which jobs a reservation keeps waiting, and which running jobs keep a reservation from being made.  Pure.
+"""Which pending jobs a reservation delays, and which running jobs prevent a reservation.  Pure.
 
-Both hang on time limits: a job starts on reserved resources only if its limit is up before they are to be clear, and
-a running job holds what it has until its limit.  A job without ``--time`` gets the ``default_time`` of its partition,
-else the ``max_time``, else no limit at all; so these two settings are named wherever they matter.
+Both depend on time limits: a job starts on reserved nodes only if its limit ends before they must be empty, and a
+running job holds its resources until its limit.  A job without ``--time`` gets the ``default_time`` of its partition,
+else the ``max_time``, else no limit; so the sentences name these settings.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 MAX_LOOKED_AT = 1000
-"""Waiting jobs, the oldest, that are looked at for one note."""
+"""Pending jobs, the oldest, that one note examines."""
 MAX_NAMED = 5
 """Jobs that one note names."""
 
 
-# ── what a reservation keeps waiting ──────────────────────────────────────────────────────────────────────────
+# ── jobs that a reservation delays ────────────────────────────────────────────────────────────────────────────────
 
 
 def notes_on(draft: TurnBuilder, reservation: Reservation) -> tuple[str, ...]:
-    """Which kinds of jobs, and which jobs in the queue, its first occurrence that is not over keeps waiting."""
+    """Notes about the kinds of jobs, and the pending jobs, that the reservation's first occurrence delays."""
     first = min(reservation.occurrences.values(), key=lambda one: one.begin_at, default=None)
     if first is None or not first.grants:
         return ()
@@ -50,7 +50,7 @@ def notes_on(draft: TurnBuilder, reservation: Reservation) -> tuple[str, ...]:
 
 
 def _kind(draft: TurnBuilder, partition: Partition, name: str, first: Occurrence, clear_at: float) -> str:
-    """Jobs of the partition that name no time limit; '': they are over in time."""
+    """The note about jobs of the partition without ``--time``; '': they end in time."""
     limit_s = partition.implied_time_s
     if limit_s is not None and draft.now + limit_s <= clear_at:
         return ""
@@ -79,7 +79,7 @@ def _way_out(partition: Partition) -> str:
 
 
 def _queued(draft: TurnBuilder, reservation: Reservation, first: Occurrence, clear_at: float) -> Iterator[Job]:
-    """Waiting jobs that fit only on what the occurrence keeps, and would not be over in time."""
+    """Pending jobs that fit only on nodes of the occurrence, and whose time limit ends too late for it."""
     nodes = snapshot.nodes_of(draft.cluster, draft.volatile, draft.now)
     empty = Overlay.empty(nodes)
     left = empty.copy()
@@ -122,11 +122,11 @@ def _named(jobs: list[Job]) -> str:
     return f"{counted(len(jobs), 'jobs')} ({'; '.join(told)}{more})"
 
 
-# ── what keeps a reservation from being made ──────────────────────────────────────────────────────────────────
+# ── jobs that prevent a reservation ───────────────────────────────────────────────────────────────────────────────
 
 
 def holders(draft: TurnBuilder, held: Iterable[Held], nodes: Collection[str], clear_at: float) -> list[Job]:
-    """Running jobs that may hold something of these nodes at `clear_at`; where some of them hold GPUs, only those."""
+    """Running jobs that may hold resources of these nodes at `clear_at`; if some hold GPUs, only those."""
     found, with_gpus = [], []
     for one in held:
         grants = [grant for grant in one.grants if grant.node in nodes]
@@ -137,13 +137,13 @@ def holders(draft: TurnBuilder, held: Iterable[Held], nodes: Collection[str], cl
     return with_gpus or found
 
 
-def told_of_holders(jobs: list[Job]) -> str:
+def named_holders(jobs: list[Job]) -> str:
     """``2 jobs (4 with no time limit; 7 with 2 d) may run until then``"""
     return f"{_named(jobs)} may run until then"
 
 
 def limits_hint(draft: TurnBuilder, jobs: list[Job]) -> str:
-    """Which settings would have bounded these jobs, of which one has its partition's limit or none; '': no such job."""
+    """Hint: partition settings that would bound such jobs, if one has its partition's limit or none; '': none has."""
     for job in jobs:
         partition = draft.policy.partition(job.partition)
         if partition is None or partition.default_time_s is not None:

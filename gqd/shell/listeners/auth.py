@@ -1,10 +1,9 @@
-"""Who is at the door: the kernel's word on ipc, a proven key on tcp.
+"""Authentication of peers: kernel credentials on ipc, CURVE keys on tcp.
 
-Owns both questions; nothing that a peer says about itself is believed.  On ``ipc://`` libzmq puts the peer
-credentials of the connection into every message (`gq.connection.input_queue.credentials`). On tcp a peer proves a CURVE
-key; `KeyCheck` lets in only keys that the `KeyRing` knows, each through the door that it is for, and libzmq then puts
-the key into every message. Where MUNGE may vouch for keys, a door also lets in some that are not known; what those
-bring is `gqd.shell.listeners.guest_listener`'s to judge.
+Nothing that a peer says about itself is trusted.  On ``ipc://`` libzmq adds the peer credentials of the connection to
+every message (`gq.connection.input_queue.credentials`).  On tcp a peer proves a CURVE key; `KeyCheck` admits only keys
+that the `KeyRing` knows, each at the listener that it is for, and libzmq adds the key to every message.  With MUNGE, a
+listener also admits some unknown keys, whose messages `gqd.shell.listeners.guest_listener` checks.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ KINDS: Mapping[bytes, frozenset[KeyKind]] = {
     NODE_DOMAIN: frozenset({KeyKind.NODE, KeyKind.JOIN}),
     CLIENT_DOMAIN: frozenset({KeyKind.USER}),
 }
-"""Which keys each door is for."""
+"""The kinds of keys that each listener (by its ZAP domain) admits."""
 BACKLOG = 512
 LOST_AFTER_S = 60
-"""The link of a host that acknowledges nothing for so long is ended; else it would stand for ever."""
+"""The link of a host that acknowledges nothing for this time is closed; else it would stay for ever."""
 
 NOT_KNOWN = "its key is not known"
 
 WhyNoGuest = Callable[[bytes], str]
-"""Why a door (by its domain) lets in no key that is not known; empty: it does."""
+"""Why a listener (by its ZAP domain) rejects an unknown key; empty: it admits the key."""
 RefusedKey = Callable[[str, str], None]
-"""Told the address of a host that was turned away, and why."""
+"""Called with the address of a rejected host and the reason."""
 
 
 def proven_key(frame: zmq.Frame) -> str:
-    """The public key (Z85) that the peer proved when the link was made; empty where it proved none."""
+    """The public key (Z85) that the peer proved in the handshake; empty: none."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:
@@ -49,7 +48,7 @@ def proven_key(frame: zmq.Frame) -> str:
 
 
 def address(frame: zmq.Frame) -> str:
-    """Of the host at the other end of a tcp link."""
+    """The address of the host at the other end of a tcp link."""
     try:
         return _plain(str(frame.get("Peer-Address")))
     except zmq.ZMQError:
@@ -57,14 +56,14 @@ def address(frame: zmq.Frame) -> str:
 
 
 def _plain(address: str) -> str:
-    """An IPv4 address as people write it, though the door serves IPv6 too."""
+    """An address without the IPv6 prefix of IPv4 addresses."""
     return address.removeprefix("::ffff:")
 
 
 class KeyCheck:
-    """Answers libzmq's question, at each handshake, whether a CURVE key may come in (ZAP, RFC 27).
+    """Answers libzmq's question, at each handshake, whether a CURVE key is admitted (ZAP, RFC 27).
 
-    Must exist before a CURVE door is bound: without it libzmq would let everybody in.
+    It must exist before a CURVE listener is bound: without it libzmq would admit every key.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class KeyCheck:
             self._socket.send_multipart(self._answer(self._socket.recv_multipart()))
 
     def _answer(self, frames: list[bytes]) -> list[bytes]:
-        """Frames: version, request id, domain, address, identity, mechanism, key."""
+        """The answer to a request with the frames version, request id, domain, address, identity, mechanism, key."""
         request_id = frames[1] if len(frames) > 1 else b""
         if len(frames) != 7 or frames[0] != ZAP_VERSION or frames[5] != b"CURVE":
             return _refusal(request_id)
@@ -106,7 +105,7 @@ class KeyCheck:
         return [ZAP_VERSION, request_id, b"200", b"OK", public.encode(), b""]
 
     def _why_not(self, public: str, domain: bytes) -> str:
-        """Empty: it may come in."""
+        """Why the key is rejected; empty: it is admitted."""
         found = self._holder(public)
         if found is None:
             return self._why_no_guest(domain)
@@ -120,7 +119,7 @@ def _refusal(request_id: bytes) -> list[bytes]:
 
 
 def guard(socket: zmq.Socket[bytes], keys: KeyPair, domain: bytes) -> None:
-    """Make a socket a CURVE server, before it is bound."""
+    """Configure a socket as a CURVE server, before it is bound."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)

@@ -1,7 +1,7 @@
-"""Requests of clients: from bytes and a proven caller to an input, or to the refusal that goes back at once.
+"""Requests of clients: decodes them and identifies the caller, for an input or an immediate refusal.
 
-Owns all that is refused before the deciding code sees it: strangers, other versions of the protocol, unknown
-requests, what is too large.  A request that was refused here has changed nothing.
+Owns all refusals before the deciding code: unknown users, other versions of the protocol, unknown requests, messages
+that are too large.  A request refused here has changed nothing.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from gqd.state.input import ClientRequest, NamedUser, Peer, Route
 
 ENTROPY_BYTES = 32
 MAX_LOOKED_UP = 100
-"""Users of one request."""
+"""Users of one request that are looked up."""
 Bytes = bytes | memoryview
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """One who asks, as far as the door knows it; `establish` says who it is, or raises `Refusal`."""
+    """The sender of a request as the listener knows it; `establish` identifies it, or raises `Refusal`."""
 
     establish: Callable[[], Peer]
     origin: str
-    """As in `AuditEntry`."""
+    """Origin of the request, as in `AuditEntry`."""
     uid: int | None = None
     user: str = ""
 
 
 class RequestHandler:
-    """Takes requests from any door: from clients of this host, from those with keys, and those that a node relays.
+    """Accepts requests of all listeners: of local clients, of clients with keys, and requests that a node relays.
 
-    `enter` takes what may come in, with the blobs that must be durable before it is handled.
+    `enter` receives each accepted request with the blobs that must be durable before it is handled.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RequestHandler:
         self._rejections = rejections
 
     def take(self, data: Bytes, route: Route, caller: Caller) -> bytes | None:
-        """Let the request in; or return the bytes of a refusal.  What cannot be answered is dropped."""
+        """Accept a request, or return the bytes of a refusal.  A message that cannot be answered is dropped."""
         head = head_of(data)
         if head is None:
             self._counters.malformed += 1
@@ -98,7 +98,7 @@ class RequestHandler:
         return self._users.named(body.user) if isinstance(body, wire.AddKey | wire.SetCrontab) and body.user else None
 
     def _strangers(self, body: wire.RequestBody) -> tuple[str, ...]:
-        """Users of a booking whom this host does not know; of very many only the first are looked up."""
+        """Users of a booking that this host does not know, among the first `MAX_LOOKED_UP`."""
         users = body.booking.users if isinstance(body, wire.SetReservation) else ()
         return tuple(user for user in users[:MAX_LOOKED_UP] if self._users.named(user) is None)
 
@@ -130,7 +130,7 @@ class RequestHandler:
 
 
 class ClientListener:
-    """A door for clients; `identify` says who sent a message, or None where that cannot even be refused."""
+    """A listener for clients; `identify` returns the caller, None: the message cannot be answered."""
 
     def __init__(
         self, handler: RequestHandler, counters: Counters, identify: Callable[[zmq.Frame], Caller | None]
@@ -153,7 +153,7 @@ class ClientListener:
 
 
 def local_caller(users: UserDirectory, frame: zmq.Frame) -> Caller | None:
-    """A client of this host, over ipc: the kernel says who it is."""
+    """A client of this host, over ipc, identified by the kernel."""
     who = credentials(frame)
     if who is None:
         return None
@@ -162,7 +162,7 @@ def local_caller(users: UserDirectory, frame: zmq.Frame) -> Caller | None:
 
 
 def enrolled_caller(users: UserDirectory, ring: KeyRing, frame: zmq.Frame) -> Caller:
-    """A client outside of the cluster, by the key that it proved when it came in, and which may be void by now."""
+    """A client outside of the cluster, identified by the key of its link, which may have been revoked since."""
     public, host = proven_key(frame), address(frame)
 
     def establish() -> Peer:
@@ -177,7 +177,7 @@ def enrolled_caller(users: UserDirectory, ring: KeyRing, frame: zmq.Frame) -> Ca
 
 
 def action_of(refusal: Refusal) -> str:
-    """What the audit trail calls it that somebody was turned away so."""
+    """The audit trail's action for a rejection, made from the refusal's code."""
     return "".join(word.capitalize() for word in refusal.code.split("_"))
 
 
@@ -202,7 +202,7 @@ def _input(
 
 
 def head_of(data: Bytes) -> wire.RequestHead | None:
-    """What can be answered even where the rest is unknown."""
+    """The head of a request, which suffices for an answer; None: it cannot be decoded."""
     try:
         head = wire.REQUEST_HEADS.decode(data)
     except ProtocolError:

@@ -1,7 +1,7 @@
-"""The tcp door for clients where MUNGE vouches for users, too: links with a key that nobody enrolled come in here.
+"""The tcp listener for clients with MUNGE: it also admits links whose key is not enrolled.
 
-Owns what such a link may say before its user is known: one small message, an `Introduction`; all else is told
-``introduce_first``, a few times.  Links of enrolled keys go straight on.
+Owns what such a link may send before its user is known: one small message, an `Introduction`.  Other messages are
+refused as ``introduce_first``, a few times.  Messages of enrolled keys pass directly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 
 NO_INTRODUCTION = "NoIntroduction"
-"""What the audit trail calls it."""
+"""The audit trail's action for a message of an unknown key."""
 
 
 class GuestListener:
-    """`enrolled` takes what links of enrolled keys bring, `handler` the requests of users whom MUNGE vouched for."""
+    """Passes messages of enrolled keys to `enrolled`, and requests of users that MUNGE vouched for to `handler`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GuestListener:
         self._counters = counters
         self._rejections = rejections
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        """By the key that is being introduced."""
+        """The tasks that check introductions, by key."""
         self.listener: Listener | None = None
         """Set once the socket is open; messages come only then."""
 
@@ -73,7 +73,7 @@ class GuestListener:
         else:
             self._turn_back(peer_id, frame, public)
 
-    # ── users who are known ───────────────────────────────────────────────────────────────────────────────────
+    # ── users with an introduced key ──────────────────────────────────────────────────────────────────────────────
 
     def _take(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
         assert self.listener is not None
@@ -91,7 +91,7 @@ class GuestListener:
             user=found.user,
         )
 
-    # ── introductions ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── introductions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, peer_id: bytes, frame: zmq.Frame, public: str, introduction: wire.Introduction) -> None:
         self._links.count_unproven(frame)
@@ -117,10 +117,10 @@ class GuestListener:
         assert self.listener is not None
         self.listener.poll_soon()
 
-    # ── links that nobody has introduced ──────────────────────────────────────────────────────────────────────
+    # ── links that are not introduced ─────────────────────────────────────────────────────────────────────────────
 
     def _turn_back(self, peer_id: bytes, frame: zmq.Frame, public: str) -> None:
-        """One whose time is over is told; one that never was introduced has little room and few tries."""
+        """Refuse a message of a key that was never introduced, or too long ago; new links have few tries."""
         head = head_of(frame.buffer)
         is_new = self._links.is_silent(frame)
         if is_new:

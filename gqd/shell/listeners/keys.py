@@ -1,7 +1,7 @@
-"""What a CURVE key is good for, as of now: the controller's table of keys, and the files in ``keys/nodes``.
+"""Holders of CURVE keys, from the controller's table of keys and the files in ``keys/nodes``.
 
-Asked at every handshake and again at every message, so that a key that was revoked a moment ago opens nothing, on
-links that stand neither.  It changes nothing but the file of a node that was removed.
+It is consulted at every handshake and for every message, so that a revoked key stops working at once, on existing links
+as well.  It changes nothing except that it deletes the file of a removed node.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from gq.model.key import KeyKind
 from gqd.state.records import Key
 
 FILES_AGAIN_S = 2.0
-"""How long what the files say is believed where their directory shows no change."""
+"""Maximum age of the files' content while their directory shows no change."""
 _SETTLED_S = 0.1
-"""A directory that changed so short a time before it was read may have changed after, within one tick of its clock."""
+"""A directory that changed this shortly before it was read may have changed again within a tick of its clock."""
 
 
 class KeyHolder(NamedTuple):
-    """Who proved a key.  ``name``: of the node or the user; of a token: the node that it is for, or empty."""
+    """The holder of a key.  ``name``: of the node or the user; for a token the node that it is for, or empty."""
 
     kind: KeyKind
     name: str
     uid: int | None = None
     is_file: bool = False
-    """Pinned by hand."""
+    """The key is in a file that an administrator put there."""
 
 
 class KeyRing:
-    """`rows` is the deciding code's own table, which it changes; `now` is wall time, as in ``expires_at``.
+    """Looks up keys.  `rows` returns the deciding code's live table; `now` is wall time, as in ``expires_at``.
 
-    `void_files`: nodes that were removed, and whose file may still be there.
+    `void_files`: names of removed nodes whose file may still exist.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class KeyRing:
         self._is_settled = False
 
     def holder(self, public: str) -> KeyHolder | None:
-        """None: this key opens nothing (any more)."""
+        """The holder of a public key; None: the key is unknown, expired or revoked."""
         row = self._rows().get(public)
         if row is None:
             name = self._pinned().get(public)
@@ -65,7 +65,7 @@ class KeyRing:
         return KeyHolder(row.kind, row.name, row.uid)
 
     def remove_file(self, node: str) -> None:
-        """The key of this node that was pinned by hand; when this returns no power cut brings it back.  `OSError`."""
+        """Delete a node's key file, durably on return.  Raises `OSError`."""
         path = node_public_path(self._keys_dir, node)
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
@@ -73,7 +73,7 @@ class KeyRing:
         self._read_at = float("-inf")
 
     def _pinned(self) -> dict[str, str]:
-        """Public key → node; read again where the directory has changed."""
+        """Node names by public key, from the files; read again when the directory has changed."""
         changed_at_ns = self._directory_changed_at_ns()
         now = time.monotonic()
         is_fresh = self._is_settled and changed_at_ns == self._changed_at_ns and now - self._read_at < FILES_AGAIN_S

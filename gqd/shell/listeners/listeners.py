@@ -1,9 +1,9 @@
-"""All front doors of one controller: which there are, who may come in by which, and how they close.
+"""All listeners of a controller: their sockets, the peers that each admits, and their closing.
 
 clients         ipc, for users of this host
 nodes           ipc, for node daemons of this host
 remote-nodes    tcp, for node keys and tokens
-remote-clients  tcp, for users' keys, and where the site has MUNGE for those that it vouches for
+remote-clients  tcp, for users' keys, and with MUNGE for keys that it vouches for
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ NODES = "nodes"
 REMOTE_NODES = "remote-nodes"
 REMOTE_CLIENTS = "remote-clients"
 ENVELOPE_BYTES = 4096
-"""What a message may be longer than the request in it.  Strangers can make a tcp door take in one message each."""
+"""Bytes by which a message may exceed its request.  Each unknown peer can make a tcp listener read one message."""
 TCP_LISTENERS = 2
 MAX_GUESTS = 4096
-"""Links that nobody has introduced yet; what they bring is bounded as of all (`gq.connection.memory_guard`)."""
+"""Links that are not introduced yet; `gq.connection.memory_guard` bounds the memory of all links."""
 INTRODUCE_S = 15.0
-"""How long such a link may take to be introduced."""
+"""Time within which a link must be introduced."""
 NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
 MAX_WAITING_OF_NODE = 65_536
-"""Messages of a node that nobody has handled yet: it speaks for all users of its host."""
+"""Unhandled messages of a node, which relays for all users of its host."""
 LINGER_S = 0.5
-"""How long the last answers may take to leave."""
+"""Time for the last replies to leave at the end."""
 
 
 class Listeners:
-    """`opened` by name.  `enter`: where requests of clients go; all else goes into the inbox."""
+    """The listeners of a controller, `opened` by name.  `enter` receives clients' requests, the inbox other inputs."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Listeners:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._key_check: KeyCheck | None = None
         self._guest_listener: GuestListener | None = None
-        """Where MUNGE vouches for users."""
+        """None: MUNGE is not used."""
         self._links: dict[zmq.Socket[bytes], Links] = {}
         self._memory_guard: MemoryGuard | None = None
 
     def open(self) -> None:
-        """Nodes first: clients find a controller that can hear its nodes."""
+        """Open all listeners, those for nodes first, so that clients find a controller with links to its nodes."""
         self._open_local_nodes()
         settings = self._config.controller
         if settings.listen is not None:
@@ -101,7 +101,7 @@ class Listeners:
             self._memory_guard = MemoryGuard(self._endpoints(), asyncio.get_running_loop().call_later, self._on_greedy)
 
     def poll_soon(self) -> None:
-        """There is room in the inbox again."""
+        """Read the listeners again, when there is room in the inbox."""
         for listener in self.opened.values():
             listener.poll_soon()
 
@@ -118,13 +118,15 @@ class Listeners:
             self._key_check.close()
         self._context.term()
 
-    # ── ipc ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ipc ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_clients(self) -> None:
         socket = router(self._context, MAX_MESSAGE_BYTES)
         if self._users.is_shared:
             bounds = local_bounds(raise_descriptor_limit())
-            self._watch(socket, bounds, on_unproven=lambda user, how: None)  # a command that looks for a controller
+            self._watch(
+                socket, bounds, on_unproven=lambda user, how: None
+            )  # a command that only tests whether a controller runs
         bind_ipc(socket, self._location.client_endpoint, 0o666 if self._users.is_shared else 0o600)
         clients = ClientListener(self._handler, self._counters, partial(local_caller, self._users))
         clients.listener = self._add_listener(CLIENTS, socket, clients.receive)
@@ -135,7 +137,7 @@ class Listeners:
         nodes = self._new_node_listener()
         nodes.listener = self._add_listener(NODES, socket, nodes.receive_local)
 
-    # ── tcp ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── tcp ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_remote_nodes(self, endpoint: str) -> None:
         socket = self._listen(endpoint, "listen", NODE_DOMAIN, MAX_MESSAGE_BYTES)
@@ -143,7 +145,9 @@ class Listeners:
         nodes.listener = self._add_listener(REMOTE_NODES, socket, partial(nodes.receive_proven, ring=self._ring))
 
     def _open_remote_clients(self, endpoint: str) -> None:
-        introductions = self._new_munge_auth() if self._config.controller.munge else None  # may refuse: before the door
+        introductions = (
+            self._new_munge_auth() if self._config.controller.munge else None
+        )  # may raise `Refusal`, so before the listener opens
         socket = self._listen(endpoint, "listen_clients", CLIENT_DOMAIN, self._config.limits.message_bytes)
         clients = ClientListener(self._handler, self._counters, partial(enrolled_caller, self._users, self._ring))
         if introductions is not None:
@@ -156,12 +160,12 @@ class Listeners:
             clients.listener = self._add_listener(REMOTE_CLIENTS, socket, clients.receive)
 
     def _new_munge_auth(self) -> MungeAuth:
-        from gqd.shell.listeners.munge_auth import MungeAuth  # only where a site has MUNGE
+        from gqd.shell.listeners.munge_auth import MungeAuth  # imported only if MUNGE is used
 
         return MungeAuth(self._users, self._config.controller.munge_socket)
 
     def _new_guest_listener(self, clients: ClientListener, links: Links, introductions: MungeAuth) -> GuestListener:
-        from gqd.shell.listeners.guest_listener import GuestListener  # likewise
+        from gqd.shell.listeners.guest_listener import GuestListener  # imported only if MUNGE is used
 
         return GuestListener(
             clients, self._handler, self._users, self._ring, links, introductions, self._counters, self._rejections
@@ -204,7 +208,7 @@ class Listeners:
         remote = [one for one in (settings.listen, settings.listen_clients) if one is not None]
         return [self._location.client_endpoint, self._location.node_endpoint, *remote]
 
-    # ── what all have ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts of all listeners ────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, socket: zmq.Socket[bytes], bounds: Bounds, on_unproven: Unproven) -> None:
         loop = asyncio.get_running_loop()
@@ -220,7 +224,7 @@ class Listeners:
         receive: Callable[[bytes, zmq.Frame], None],
         notes: bool = True,
     ) -> Listener:
-        """`notes`: any message proves what there is to prove."""
+        """Make and register a listener; `notes`: any message of a link counts as its proof of identity."""
         links = self._links.get(socket) if notes else None
 
         def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
@@ -249,18 +253,18 @@ class Listeners:
         self._rejections.record("NoIntroduction" if how == NO_WORD else "NoHandshake", address, how)
 
     def _on_crowd(self, peer: str) -> None:
-        """`peer` as `Links` names it: an address, or ``uid 1000``."""
+        """Record that links of a peer were cut; `peer` as `Links` names it: an address, or ``uid 1000``."""
         self._counters.links_cut += 1
         self._record_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
 
     def _on_greedy(self, peer: str, size: int) -> None:
-        """`peer` likewise."""
+        """Record that a peer's link was cut for an endless message; `peer` as in `_on_crowd`."""
         self._counters.links_cut += 1
         detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
         self._record_peer("TooMuchAtOnce", peer, detail)
 
     def _on_flood(self, peer: str) -> None:
-        """`peer` likewise."""
+        """Record that a peer's link was cut for too many messages; `peer` as in `_on_crowd`."""
         self._counters.links_cut += 1
         self._record_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
 

@@ -1,7 +1,7 @@
-"""Users whom MUNGE vouches for: which keys they have introduced, as whom, and for how long that is believed.
+"""Authentication by MUNGE: the keys that users have introduced with a MUNGE credential, and until when they are valid.
 
-Owns the waiting for munged, in threads of its own, few and with a deadline: the loop never waits.  Nothing here is
-durable and nothing is the deciding code's: a key that is forgotten is introduced again by its client.
+Owns the calls of munged, in a few threads with a deadline, so that the loop never waits.  Nothing here is durable, and
+the deciding code does not see it: a client introduces a forgotten key again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gqd.shell.listeners.users import UserDirectory
 KEEP_S = 3600.0
 MAX_KEPT = 20_000
 MAX_KEPT_OF_USER = 256
-"""Each command makes a key; of one user's, the oldest are forgotten first."""
+"""Keys of one user; each command makes a key, and the oldest are forgotten first."""
 THREADS = 4
 MAX_WAITING = 64
 DECODE_S = 5.0
-"""A thread that waits for a munged that hangs is held by libmunge for twice that."""
+"""Deadline of a call; libmunge blocks a thread for twice this time if munged hangs."""
 
 
 class VouchedUser(NamedTuple):
-    """Whose a key is; `until` by the monotonic clock."""
+    """The user of an introduced key; `until` by the monotonic clock."""
 
     user: str
     uid: int
@@ -39,14 +39,14 @@ class VouchedUser(NamedTuple):
 
 class MungeAuth:
     def __init__(self, users: UserDirectory, socket: str = "", now: Callable[[], float] = time.monotonic) -> None:
-        """Raises `Refusal` where there is no libmunge, or where others could answer in munged's place."""
+        """Raises `Refusal` if libmunge is missing, or if other users could replace munged's socket."""
         munge.load()
         _refuse_open_directory(socket or munge.DEFAULT_SOCKET)
         self._users = users
         self._socket = socket
         self._now = now
         self._kept: dict[str, VouchedUser] = {}
-        """By public key, the oldest first."""
+        """The users by public key, the oldest first."""
         self._of_user: dict[int, dict[str, None]] = {}
         self._waiting = 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="munge")
@@ -55,16 +55,16 @@ class MungeAuth:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def holder(self, public: str) -> VouchedUser | None:
-        """None: nobody has introduced this key, or it was too long ago."""
+        """The user of a key; None: it was not introduced, or too long ago."""
         found = self._kept.get(public)
         return found if found is not None and self._now() < found.until else None
 
     def has_known(self, public: str) -> bool:
-        """Whether somebody has introduced this key, however long ago; some are forgotten."""
+        """Whether the key was ever introduced, as far as it is not forgotten."""
         return public in self._kept
 
     async def introduce(self, public: str, body: Introduce) -> VouchedUser:
-        """From now on the key is this user's.  Raises `Refusal`: `munge.MungeRefused` where the uid is known."""
+        """Check a credential and remember the key's user.  `Refusal`, as `munge.MungeRefused` if the uid is known."""
         decoded = await self._decode(body.credential)
         if decoded.payload != munge.payload_of(public):
             message = "this MUNGE credential is not one of gq's over the key of this link"
@@ -110,12 +110,12 @@ class MungeAuth:
 
 
 def _refuse_open_directory(socket: str) -> None:
-    """Whoever can put a socket there could say who everybody is."""
+    """Refuse a directory in which other users could put a socket, and so vouch for any user."""
     directory = Path(socket).parent
     try:
         mode = directory.stat().st_mode
     except FileNotFoundError:
-        return  # munged makes it when it starts
+        return  # munged creates it when it starts
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Refusal(
             "unsafe_munge",

@@ -1,7 +1,7 @@
-"""What a node may say of itself: numbers and lengths that the deciding code and the database can hold.  Pure.
+"""Bounds on values in messages of nodes: numbers and lengths that decisions and the database can handle.  Pure.
 
-A message that decodes has the right types; here its values are held to what can be.  A node that says that it has
--3 CPUs or a GPU twice, or that something ended at infinity, must not reach any arithmetic.
+Decoding checks types; this module checks values.  A node that reports -3 CPUs, a GPU twice or an end at infinity must
+not reach any arithmetic.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAX_MEMORY_MIB = 2**40
 MAX_TEXT = 4096
 """Characters of a text, bytes of a key."""
 MAX_ITEMS = 100_000
-"""Of a list: attempts that a node still has something of."""
+"""Items of a list, such as the attempts that a node still knows."""
 MAX_INSTANT = 1e11
-"""The year 5138; a calendar of the standard library goes further."""
+"""The year 5138, which the standard library's calendar can represent."""
 MAX_SECONDS = 1e12
 MAX_WORDS = 10_000
 """Features, attributes, resources or data sets of a node."""
@@ -36,7 +36,7 @@ INT64 = (-(2**63), 2**63 - 1)
 
 _TEXTS = (str, bytes)
 _NUMBERS = (int, float)
-"""bool, too: both of its values are small."""
+"""`bool` is included as a subclass of `int`."""
 _Range = tuple[float, float]
 _INSTANT: _Range = (0.0, MAX_INSTANT)
 _SECONDS: _Range = (0.0, MAX_SECONDS)
@@ -50,11 +50,11 @@ _RANGES: dict[str, _Range] = {
     "at": _INSTANT, "started_at": _INSTANT, "ended_at": _INSTANT, "user_cpu_s": _SECONDS, "system_cpu_s": _SECONDS,
     "load": _SECONDS,
 }  # fmt: skip
-"""By the name of the field; what is not named here is held to what 64 bits can say."""
+"""Ranges by field name; other numbers must fit into 64 bits."""
 
 
 def why_unacceptable(message: wire.NodeMessage) -> str:
-    """The first thing that cannot be, in words; empty: there is none.  What a relay passes on is not looked into."""
+    """The first invalid value, in words; empty: none.  The payload of a relay is not checked."""
     for name in message.__struct_fields__:
         value = getattr(message, name)
         why = _why_bad(name, value) if name != "payload" else ""
@@ -64,7 +64,7 @@ def why_unacceptable(message: wire.NodeMessage) -> str:
 
 
 def _why_bad(name: str, value: Any) -> str:
-    """`name`: of the field that holds it, or of the list that it is in.  Each report has dozens: written for speed."""
+    """Why a value is invalid; `name` is its field or list.  Written for speed, since reports have dozens of values."""
     if isinstance(value, _TEXTS):
         return f"{name} is {len(value)} long, at most {MAX_TEXT}" if len(value) > MAX_TEXT else ""
     if isinstance(value, _NUMBERS):
@@ -84,7 +84,7 @@ def _why_bad(name: str, value: Any) -> str:
 
 def _why_bad_number(name: str, value: float) -> str:
     low, high = _RANGES.get(name, INT64)
-    if low <= value <= high:  # false for what is not a number
+    if low <= value <= high:  # false for NaN
         return ""
     return f"{name} is {value}, which is not between {low:g} and {high:g}"
 
@@ -102,7 +102,7 @@ def _why_bad_inventory(inventory: Inventory) -> str:
 
 
 def _why_bad_words(inventory: Inventory) -> str:
-    """What people and jobs name, and how many there are of it."""
+    """Check features, attributes, resources and data sets: their number, length and counts."""
     words: dict[str, Collection[str]] = {
         "features": inventory.features,
         "attributes": inventory.attributes,
@@ -122,7 +122,7 @@ def _why_bad_words(inventory: Inventory) -> str:
 
 
 def _why_bad_numa(inventory: Inventory) -> str:
-    """Before anybody makes numbers of the texts: a range may be long."""
+    """Check the CPU lists before they are expanded, since a range may be long."""
     if len(inventory.cpu_numa) > MAX_CPUS:
         return f"it has {len(inventory.cpu_numa)} NUMA nodes, at most {MAX_CPUS}"
     for _, cpus in inventory.cpu_numa:

@@ -1,9 +1,9 @@
-"""Messages of nodes: from bytes and a proven identity to inputs; and which link leads to which node.
+"""Messages of nodes: decodes them and establishes the sender, for inputs of the deciding code.
 
-Owns the rule that a node speaks only for itself: over tcp its CURVE key says which node it is, over ipc its uid must
-be the controller's own or root's.  A key is asked for again at each message, so that one that was revoked is dead at
-once; a token is good for one message, `Join`.  Requests that a node relays go to the `RequestHandler` like any other,
-with the user that the node vouches for.
+Owns the rule that a node speaks only for itself: over tcp its CURVE key identifies it, over ipc its uid must be the
+controller's or root's.  The key is looked up for each message, so that a revoked key stops working at once; a token is
+valid for one message, `Join`.  Relayed requests go to the `RequestHandler` like any other, with the user that the node
+vouches for.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from gqd.state.input import NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Rout
 
 RELAY_ID_BYTES = 8
 MAX_JOIN_BYTES = 4096
-"""Of the one message that a token is good for."""
+"""Size of a `Join`, the only message that a token may send."""
 MAX_JOINS_PER_MINUTE = 20
-"""With one token, since each try is a line of the audit trail: whoever has one that is used could fill it."""
+"""Tries with one token; each is an entry of the audit trail, which a used token could otherwise fill."""
 
 
 def relay_route(listener: str, peer_id: bytes, relay_id: int) -> Route:
-    """Where the answer to a relayed request goes: the node's link, and the node's number for the request."""
+    """The route of the reply to a relayed request: the node's link, and the node's number of the request."""
     return f"relay:{listener}", relay_id.to_bytes(RELAY_ID_BYTES, "big", signed=True) + peer_id
 
 
 def relay_target(route: Route) -> tuple[Route, int] | None:
-    """The inverse of `relay_route`; None for a route that is not relayed."""
+    """The inverse of `relay_route`; None: the route is not of a relayed request."""
     kind, _, listener = route[0].partition(":")
     if kind != "relay":
         return None
@@ -50,7 +50,7 @@ def relay_target(route: Route) -> tuple[Route, int] | None:
 
 
 class NodeListener:
-    """What both doors for nodes do with a message whose sender is established."""
+    """Handles messages of nodes, for the local listener and the remote one."""
 
     def __init__(
         self, users: UserDirectory, handler: RequestHandler, inbox: Inbox, counters: Counters, rejections: Rejections
@@ -66,7 +66,7 @@ class NodeListener:
         """Set once the socket is open; messages come only then."""
 
     def receive_local(self, peer_id: bytes, frame: zmq.Frame) -> None:
-        """Over ipc: any node of this host, by the uid of its daemon."""
+        """Handle a message over ipc, from any node of this host, by the uid of its daemon."""
         who = credentials(frame)
         if who is None or not self._users.may_be_node(who[0]):
             self._counters.not_served += 1
@@ -80,7 +80,7 @@ class NodeListener:
             self._take(peer_id, message)
 
     def receive_proven(self, peer_id: bytes, frame: zmq.Frame, ring: KeyRing) -> None:
-        """Over tcp: the node, or the token, whose key the link proved."""
+        """Handle a message over tcp, from the node or the token whose key the link proved."""
         public = proven_key(frame)
         found = ring.holder(public)
         if found is None or found.kind is KeyKind.USER:
@@ -134,7 +134,7 @@ class NodeListener:
         return self._joins[token] <= MAX_JOINS_PER_MINUTE
 
     def _read(self, peer_id: bytes, frame: zmq.Frame, origin: str) -> wire.NodeMessage | None:
-        """The message; None if it is none, or says what cannot be: then its sender is told to stay away."""
+        """Decode and check a message; None: it is malformed or has invalid values, and is rejected."""
         try:
             message = wire.NODE_MESSAGES.decode(frame.buffer)
             why = why_unacceptable(message)

@@ -1,7 +1,7 @@
-"""What the doors turned away: said in the log, and told to the deciding code for the audit trail.
+"""Records what the listeners reject, in the log and, as inputs, for the audit trail.
 
-Owns how often.  The trail is only ever added to, on a disk that strangers must not fill: the same thing from the same
-place at most once a minute, and of all things together so many a minute and no more.  Decides nothing.
+Owns the rate: the trail is append-only, and attackers must not fill the disk.  The same rejection from the same origin
+is recorded once a minute, and at most `MAX_PER_MINUTE` in total.  Decides nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gqd.state.input import DoorIncident
 
 AGAIN_S = 60.0
 MAX_PER_MINUTE = 120
-"""Things at places that are remembered, and so lines of the log and of the trail, in one minute."""
+"""Rejections recorded in one minute."""
 MAX_WORDS = 300
-"""Characters of a reason: it may quote what the stranger says of itself."""
+"""Characters of a reason, which may quote text of the rejected peer."""
 
 
 class Rejections:
@@ -30,9 +30,11 @@ class Rejections:
         self._is_overrun = False
 
     def record(self, action: str, origin: str, detail: str, user: str = "", uid: int | None = None) -> None:
-        """`origin` as in `AuditEntry`: ``local``, ``node n1``, the address of a stranger."""
+        """Record a rejection; `origin` as in `AuditEntry`: ``local``, ``node n1``, or an address."""
         now = self._now()
-        place = f"{origin} {uid}" if origin == "local" else origin  # one user's noise does not hide another
+        place = (
+            f"{origin} {uid}" if origin == "local" else origin
+        )  # many rejections of one user do not hide those of another
         if now - self._told_at.get((action, place), float("-inf")) < AGAIN_S:
             return
         if not self._has_room(now):
@@ -55,7 +57,7 @@ class Rejections:
 
 
 def _who(origin: str) -> str:
-    """The origin as the log puts it."""
+    """The origin in words, for the log."""
     if origin == "local":
         return "somebody on this host"
     return origin if origin.startswith(("node ", "key ", "munge ")) else f"a host at {origin}"

@@ -1,9 +1,9 @@
-"""A front door: one ROUTER socket driven by the event loop.
+"""A listener: one ROUTER socket driven by the event loop.
 
-Owns the socket's limits and the reading discipline.  The socket's file descriptor is *edge-triggered*: it tells that
-something may have changed, once; so a door reads until the socket says that there is no more, looks again after
-every burst of sending, and comes back by itself when it stopped early.  What nobody has room for waits in its backlog.
-It knows nothing of what is in a message.
+Owns the socket's limits and the order of reading.  The socket's file descriptor is *edge-triggered*: it signals a
+possible change only once.  So a listener reads until the socket has no more messages, reads again after sending, and
+schedules itself when it stopped early.  Messages for which there is no room wait in its backlog.  A listener does not
+know the content of messages.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import zmq
 from gq.connection.input_queue import MAX_WAITING, InputQueue, make_boundless
 
 MAX_BURST = 512
-"""Messages handled before the loop gets a chance to do something else."""
+"""Messages handled at once before the event loop does something else."""
 SEND_HWM = 4096
-"""Messages per peer that it may leave unread; what comes then is dropped: requests and orders are repeated."""
+"""Unread messages of a peer; further ones are dropped, since requests and orders are repeated."""
 
 HANDSHAKE_MS = 5_000
-"""Whoever has not said how it speaks, and over tcp proved a key, by then is hung up on, however slowly it speaks."""
+"""Time for the handshake, over tcp with the proof of a key, after which the link is closed."""
 
 Receive = Callable[[bytes, zmq.Frame], None]
-"""Takes a peer's routing id and the message's only frame."""
+"""Called with a peer's routing id and the message's only frame."""
 
 
 class Listener:
-    """Reads what comes; hands each message to `receive` while `has_room()`.
+    """Reads messages and passes each to `receive` while `has_room()`.
 
     For the other arguments see `InputQueue`.
     """
@@ -57,13 +57,13 @@ class Listener:
         self.poll_soon()
 
     def poll_soon(self) -> None:
-        """Read soon, if there may be something: after sending, or when there is room again."""
+        """Schedule a read: after sending, or when there is room again."""
         if not self._is_due and self._is_open:
             self._is_due = True
             self._loop.call_soon(self._read)
 
     def send(self, peer: bytes, data: bytes) -> bool:
-        """Hand a message to libzmq; False if the peer has gone or does not read.  Call `poll_soon` after the last."""
+        """Pass a message to libzmq; False: the peer is gone or does not read.  Call `poll_soon` after the last one."""
         try:
             self._socket.send(peer, zmq.NOBLOCK | zmq.SNDMORE)
             self._socket.send(data, zmq.NOBLOCK, copy=len(data) < 65536)
@@ -89,15 +89,15 @@ class Listener:
             self.poll_soon()
 
     def _may_receive(self) -> bool:
-        """`poll_soon` is called once there is room again."""
+        """Whether a message may be handled now; `poll_soon` is called once there is room again."""
         return self._is_open and self._has_room()
 
 
 def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> zmq.Socket[bytes]:
-    """A ROUTER with limits on everything that a peer could make grow."""
+    """A ROUTER socket with limits on everything that a peer could make grow."""
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a message to nobody is an error, so that it can be counted
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # sending to an unknown peer is an error, so that it can be counted
     socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
     make_boundless(socket)
     socket.setsockopt(zmq.SNDHWM, SEND_HWM)
@@ -106,9 +106,9 @@ def router(context: zmq.Context[zmq.Socket[bytes]], max_message_bytes: int) -> z
 
 
 def bind_ipc(socket: zmq.Socket[bytes], endpoint: str, mode: int = 0o600) -> None:
-    """Bind so that only this user may connect, from the first moment on, and then whom `mode` lets in.
+    """Bind an ipc endpoint: at first only this user may connect, then whoever `mode` permits.
 
-    At start-up only: umask is the process's.
+    Call it only at start-up, since it changes the process's umask.
     """
     before = os.umask(0o177)
     try:

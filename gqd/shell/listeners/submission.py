@@ -1,6 +1,6 @@
-"""What a submission brings that is not for the cluster state: its script and its environment.
+"""Separates script and environment from a submission.
 
-Owns their encoding, their names (SHA-256) and their limits.  The deciding code sees only the names.
+Owns their encoding, their names (SHA-256) and their size limits.  The deciding code sees only the names.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from gq.errors import Refusal
 from gq.wire.client import CronJob, SetCrontab, Submit, SubmitChain
 
 _ENVIRONMENTS = msgspec.msgpack.Encoder(order="deterministic")
-"""Equal environments have equal bytes, so that they are stored once."""
+"""Deterministic, so that equal environments are stored once."""
 
 
 def take_blobs(submit: Submit, script_limit: int, environment_limit: int) -> tuple[Submit, dict[str, bytes]]:
-    """The submission with names in place of bytes, and the bytes by name (none for a mere test).
+    """The submission with names instead of bytes, and the bytes by name (none for ``--test-only``).
 
     Raises `Refusal` if one of them is over its limit.
     """
@@ -35,7 +35,7 @@ def take_blobs(submit: Submit, script_limit: int, environment_limit: int) -> tup
 def take_chain_blobs(
     chain: SubmitChain, script_limit: int, environment_limit: int
 ) -> tuple[SubmitChain, dict[str, bytes]]:
-    """The same of every stage."""
+    """`take_blobs` for every stage of a chain."""
     taken = [take_blobs(stage, script_limit, environment_limit) for stage in chain.stages]
     blobs = {name: data for _, named in taken for name, data in named.items()}
     return msgspec.structs.replace(chain, stages=tuple([stage for stage, _ in taken])), blobs
@@ -44,7 +44,7 @@ def take_chain_blobs(
 def take_crontab_blobs(
     crontab: SetCrontab, script_limit: int, environment_limit: int
 ) -> tuple[SetCrontab, dict[str, bytes]]:
-    """The same of every entry."""
+    """`take_blobs` for every entry of a crontab."""
     jobs: list[CronJob] = []
     blobs: dict[str, bytes] = {}
     for one in crontab.jobs:
@@ -56,7 +56,7 @@ def take_crontab_blobs(
 
 
 def digest(data: bytes) -> str:
-    """The name of a blob; empty for none."""
+    """The name of a blob; empty for an empty blob."""
     return hashlib.sha256(data).hexdigest() if data else ""
 
 

@@ -1,8 +1,8 @@
-"""Users of this host: who a uid is, whether this controller serves it, and whether another host means the same user.
+"""Users of this host: looks up names and uids, and decides which users the controller serves.
 
-Owns the look-ups in the user database, and remembers their answers for a short while.  A user is a name and a uid;
-whoever else names one (a node, the row of a key) must name both as this host knows them.  In a private cluster only
-the controller's own uid and root are served, and nobody need be in the user database.
+Owns the look-ups in the user database and a short-lived cache of them.  A user is a name and a uid; a node or a key
+that names a user must give both as this host knows them.  A private cluster serves only the controller's own uid and
+root, which need not be in the user database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gqd.state.input import NamedUser, Peer
 
 KEEP_S = 60.0
 KEEP_UNKNOWN_S = 5.0
-"""That somebody is not there is believed for a shorter time: an administrator may just be adding them."""
+"""Time for which a missing user is cached; shorter, since an administrator may just be adding the user."""
 MAX_KEPT = 10_000
 ROOT_UID = 0
 
@@ -35,7 +35,7 @@ class _Account(NamedTuple):
 
 
 class UserDirectory:
-    """All methods that return a `Peer` raise `Refusal` for one who is not served."""
+    """Identifies users.  All methods that return a `Peer` raise `Refusal` if the user is not served."""
 
     def __init__(self, owner_uid: int, is_shared: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         self.owner_uid = owner_uid
@@ -49,7 +49,7 @@ class UserDirectory:
         return uid in (self.owner_uid, ROOT_UID)
 
     def local(self, uid: int, gid: int) -> Peer:
-        """One whose uid and gid the kernel of this host vouches for."""
+        """The user of a local connection, whose uid and gid the kernel reported."""
         if not self.is_shared:
             return self._of_private(uid, gid)
         found = self._by_uid(uid)
@@ -59,17 +59,17 @@ class UserDirectory:
                 f"uid {uid} has no name on the controller's host",
                 "jobs run as named users: add the account there",
             )
-        # Not any gid: that of a set-gid program is not the user's to keep.
+        # Only a group of the user: a set-gid program has another one.
         return Peer(uid=uid, gid=gid if gid in found.gids else found.gid, user=found.user, groups=found.groups)
 
     def relayed(self, node: str, user: str, uid: int, gid: int) -> Peer:
-        """One whom the daemon of another host vouches for; whether it may do so is decided elsewhere."""
+        """The user for whom a node relays a request; the deciding code checks whether the node may."""
         if not self.is_shared:
             return msgspec.structs.replace(self._of_private(uid, gid), via_node=node)
         return msgspec.structs.replace(self._same(user, uid, f"on {node}"), via_node=node)
 
     def enrolled(self, user: str, uid: int, key: str, address: str) -> Peer:
-        """The one to whom an enrolled key belongs."""
+        """The user of an enrolled key."""
         if not self.is_shared:
             found = self._of_private(uid, self._gid(uid))
         else:
@@ -77,7 +77,7 @@ class UserDirectory:
         return msgspec.structs.replace(found, key=key, address=address)
 
     def introduced(self, user: str, uid: int, address: str) -> Peer:
-        """One whose uid MUNGE vouches for, and whose name on that host is what it says."""
+        """The user whose uid MUNGE vouches for; `user` is the name that the client gave for its host."""
         if uid == ROOT_UID:
             raise Refusal(
                 "munge_root",
@@ -88,13 +88,13 @@ class UserDirectory:
         return msgspec.structs.replace(found, by_munge=True, address=address)
 
     def owner(self, user: str, uid: int) -> Peer:
-        """One who asked for something once that is done now."""
+        """The user who made an earlier request, such as a crontab, that is carried out now."""
         if not self.is_shared:
             return self._of_private(uid, self._gid(uid))
         return self._same(user, uid, "when it was asked for")
 
     def named(self, user: str) -> NamedUser | None:
-        """The account of this name; None if there is none."""
+        """The account of this name; None: it does not exist."""
         found = self._by_name(user)
         return None if found is None else NamedUser(user=found.user, uid=found.uid, gid=found.gid, groups=found.groups)
 
@@ -112,7 +112,7 @@ class UserDirectory:
         return Peer(uid=uid, gid=gid, user=self._private[uid])
 
     def _same(self, user: str, uid: int, where: str) -> Peer:
-        """The user of that name here, if it has that uid here, too."""
+        """The user of this name, who must have the same uid on this host; `Refusal` otherwise."""
         found = self._by_name(user)
         name = _printable(user)
         if found is None:
@@ -129,7 +129,7 @@ class UserDirectory:
             )
         return Peer(uid=uid, gid=found.gid, user=found.user, groups=found.groups)
 
-    # ── the user database ─────────────────────────────────────────────────────────────────────────────────────
+    # ── the user database ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _by_uid(self, uid: int) -> _Account | None:
         return self._look_up(uid, lambda: pwd.getpwuid(uid))
@@ -144,7 +144,7 @@ class UserDirectory:
             return found
         try:
             found = _account(find())
-        except (KeyError, ValueError, OverflowError, OSError):  # not there, or nothing that could be there
+        except (KeyError, ValueError, OverflowError, OSError):  # it does not exist, or could not exist
             found = None
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
@@ -166,7 +166,7 @@ def _group_name(gid: int) -> str:
 
 
 def user_name(uid: int) -> str:
-    """The account's name, or the number where there is none (containers)."""
+    """The account's name, or the uid as text if it has none (containers)."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,7 +1,7 @@
-"""One mail, by sendmail or SMTP.  Runs in a thread of its own.
+"""Sends one mail, by sendmail or SMTP, in a thread of its own.
 
-An address is what `gq.config.notify_settings.is_mail_address` lets through, and headers are made by `email`, which
-refuses a new line in one: nobody adds a header or a recipient, and no address is taken for an option.
+Addresses must pass `gq.config.notify_settings.is_mail_address`, and `email` refuses newlines in headers, so that no
+text can add a header or a recipient, and no address is taken for an option.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUBJECT_CHARACTERS = 150
 
 
 def send(settings: NotifySettings, user: str, to: str, body: str) -> None:
-    """Returns when the mail system has taken it; else `NotDelivered`."""
+    """Send the mail, and return when the mail system has accepted it; raises `NotDelivered` otherwise."""
     if not settings.mail:
         raise NotDelivered("`notify.mail` is not set any more", is_final=True)
     address = _address(settings, to or user)

@@ -1,7 +1,7 @@
-"""Takes notices out: to URLs and mail systems in threads, to commands by way of a job of their owner.
+"""Delivers notices: to URLs and mail systems in threads, to commands as a job of their owner.
 
-Owns the threads, of which there are never more than the deciding code has let go at once; nothing here is waited for,
-not even at the end: what was not reported is in the outbox, and goes out again.
+Owns the threads, whose number the deciding code bounds.  Nothing waits for them, not even at the end: a notice without
+a reported result stays in the outbox and is sent again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Send = Callable[[NotifySettings, SendNotice], None]
 
 
 def send_now(settings: NotifySettings, one: SendNotice) -> None:
-    """In a thread: returns when it is delivered; else `NotDelivered`."""
+    """Deliver one notice, in a thread; raises `NotDelivered`."""
     if one.kind == MAIL:
         mail.send(settings, one.user, one.to, one.body)
     else:
@@ -45,7 +45,7 @@ def send_now(settings: NotifySettings, one: SendNotice) -> None:
 
 
 class Notifier:
-    """`settings` may be changed."""
+    """Starts deliveries and reports their results to the inbox; `settings` may be changed."""
 
     def __init__(self, settings: NotifySettings, users: UserDirectory, inbox: Inbox, send: Send = send_now) -> None:
         self.settings = settings
@@ -55,7 +55,7 @@ class Notifier:
         self._is_closed = False
 
     def take(self, one: SendNotice) -> None:
-        """What comes of it goes into the inbox."""
+        """Begin one delivery; its result goes into the inbox."""
         if one.kind == COMMAND:
             self._take_command(one)
             return
@@ -64,7 +64,7 @@ class Notifier:
         threading.Thread(target=self._deliver, args=(loop, one), name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Threads that are under way end by themselves, or with the process."""
+        """Report no further results; threads that run end by themselves, or with the process."""
         self._is_closed = True
 
     def _take_command(self, one: SendNotice) -> None:
@@ -80,19 +80,19 @@ class Notifier:
         return self._users.enrolled(one.user, one.uid, "", "")
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, one: SendNotice) -> None:
-        """In a thread of its own."""
+        """Deliver one notice and report the result; runs in a thread of its own."""
         why, is_final = "", False
         try:
             self._send(self.settings, one)
         except NotDelivered as failure:
             why, is_final = str(failure) or "not delivered", failure.is_final
-        except Exception as error:  # whatever it was: the queue goes on, and the owner reads why
+        except Exception as error:  # after any error the queue continues, and the owner sees the reason
             LOG.exception("a notice could not be sent")
             why = f"{type(error).__name__}: {error}"
         if not self._is_closed:
             try:
                 loop.call_soon_threadsafe(self._report, one, why, is_final)
-            except RuntimeError:  # the loop is closed meanwhile: after the restart it goes out again
+            except RuntimeError:  # the loop has closed; after the restart the notice is sent again
                 return
 
     def _report(self, one: SendNotice, why: str, is_final: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""One POST of a notice to a URL: the list of hosts again, one look-up, the address checked and connected to.
+"""Posts a notice to a URL: checks the list of hosts again, resolves once, and connects to a checked address.
 
-Nothing is followed, nothing is taken from the environment, and neither time nor the size of an answer is without a
-bound.  It runs in a thread of its own.
+It follows no redirect, uses no proxy from the environment, and bounds the time and the size of the answer.  Runs in a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from gq.version import VERSION
 MAX_ANSWER = 64 * 1024
 MAX_ADDRESSES = 4
 PASSING = frozenset({408, 425, 429})
-"""Of what the other side says is our fault: it may be another time."""
+"""Client errors (4xx) that a later attempt may not meet."""
 
 Resolve = Callable[[str, int], list[str]]
 
 
 class NotDelivered(Exception):
-    """The text says why; `is_final`: it would end alike each time."""
+    """A delivery failed, for the reason in the text; `is_final`: repeating it would not help."""
 
     def __init__(self, why: str, *, is_final: bool = False) -> None:
         super().__init__(why)
@@ -41,13 +41,13 @@ class _Text(msgspec.Struct):
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """The addresses that the name stands for now."""
+    """The addresses to which the name resolves now."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 def post(settings: NotifySettings, kind: str, url: str, body: str, resolve: Resolve = resolve) -> None:
-    """Returns when the other side has taken it (2xx); else `NotDelivered`."""
+    """Post the notice, and return when the server has accepted it (2xx); raises `NotDelivered` otherwise."""
     place = _allowed(settings, url)
     addresses = _checked(settings, place, resolve)
     data = _for_slack(body) if kind == SLACK else body.encode()
@@ -62,7 +62,7 @@ def post(settings: NotifySettings, kind: str, url: str, body: str, resolve: Reso
 
 
 def _allowed(settings: NotifySettings, url: str) -> ParsedUrl:
-    """What was allowed when the job was submitted may not be so any more."""
+    """The parsed URL; `NotDelivered` if the configuration no longer permits it."""
     try:
         place = parse_url(url)
     except ValueError as error:
@@ -73,7 +73,7 @@ def _allowed(settings: NotifySettings, url: str) -> ParsedUrl:
 
 
 def _checked(settings: NotifySettings, place: ParsedUrl, resolve: Resolve) -> list[str]:
-    """The addresses, of which each may be connected to: a name that also stands for one that may not is turned away."""
+    """The addresses of the host; `NotDelivered` if any of them is not permitted."""
     try:
         addresses = resolve(place.host, place.port)
     except (OSError, UnicodeError) as error:
@@ -86,15 +86,15 @@ def _checked(settings: NotifySettings, place: ParsedUrl, resolve: Resolve) -> li
 
 
 def _for_slack(body: str) -> bytes:
-    """Slack reads ``<`` and ``&`` as marks of its own."""
+    """The body for Slack, with ``<``, ``>`` and ``&`` escaped, which have a meaning there."""
     text = msgspec.json.decode(body, type=_Text).text
     return msgspec.json.encode({"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")})
 
 
 def _exchange(place: ParsedUrl, address: str, data: bytes, timeout_s: float) -> int:
-    """The status of the answer, of which no more than a part is read.
+    """Exchange request and answer; returns the HTTP status.  At most `MAX_ANSWER` bytes of the answer are read.
 
-    The connection is made here, to the address that was checked, whatever the name stands for by now.
+    The connection goes to the checked address, whatever the name resolves to by now.
     """
     headers = {
         "Host": place.authority,
@@ -111,12 +111,12 @@ def _exchange(place: ParsedUrl, address: str, data: bytes, timeout_s: float) -> 
         connection.request("POST", place.path, data, headers)
         answer = connection.getresponse()
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answer.read(MAX_ANSWER)  # what it says besides is nothing to us
+            answer.read(MAX_ANSWER)  # the body of the answer is not used
         return answer.status
 
 
 def _secured(place: ParsedUrl, plain: socket.socket) -> socket.socket:
-    """With https: not yet shaken hands with, so that that, too, has its time."""
+    """The link with TLS for https; the handshake comes later, under the time limit."""
     if place.scheme == "http":
         return plain
     context = ssl.create_default_context()
@@ -125,7 +125,7 @@ def _secured(place: ParsedUrl, plain: socket.socket) -> socket.socket:
 
 @contextmanager
 def _ended_after(timeout_s: float, link: socket.socket) -> Iterator[None]:
-    """However slowly the other side drips: a time-out of the socket alone begins anew with each byte."""
+    """Shut the link after `timeout_s` in total; the socket's own timeout begins again with each byte."""
     timer = threading.Timer(timeout_s, _shut, (link,))
     timer.daemon = True
     timer.start()
@@ -136,7 +136,7 @@ def _ended_after(timeout_s: float, link: socket.socket) -> Iterator[None]:
 
 
 def _shut(link: socket.socket) -> None:
-    """From another thread: whoever waits for this socket is told that it is over."""
+    """Shut the socket from another thread, which ends its blocking calls."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(link, socket.SHUT_RDWR)
 

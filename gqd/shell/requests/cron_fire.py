@@ -1,6 +1,6 @@
-"""Entries of crontabs that are due, on their way to become jobs: who their owner is now is looked up here.
+"""Submits due crontab entries as jobs, after looking up their owner on this host.
 
-They go the way of all submissions then, past the site's submit hook.  Decides nothing.
+The submissions pass the site's submit hook like all others.  Decides nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gqd.state.effect import FireCron
 from gqd.state.input import ClientRequest, Peer
 
 NOBODY = ("", b"")
-"""Where the answer goes."""
+"""The route of the answer, which no client waits for."""
 
 
 class CronFire:
-    """`enter` takes submissions."""
+    """Submits due entries through `enter`."""
 
     def __init__(self, users: UserDirectory, enter: Callable[[ClientRequest, dict[str, bytes]], None]) -> None:
         self._users = users
         self._enter = enter
 
     def fire(self, one: FireCron) -> None:
-        """The scripts were made durable when the crontab was set."""
+        """Submit one due entry; its script was stored when the crontab was set."""
         cron = one.cron
         try:
             peer = self._users.owner(cron.user, one.uid)

@@ -1,7 +1,7 @@
-"""Requests whose dependencies name jobs that are out of memory: what the database knows of them goes along.
+"""Looks up jobs in the database that the dependencies of a request name and that are no longer in memory.
 
-Owns the look-up: in a thread of its own, so that it stops nothing else.  Other requests pass by.  How many may wait
-is bounded, and so is what each may ask (`gq.model.dependency.MAX_TERMS`).
+Owns the look-up, in a thread of its own so that it delays nothing else; other requests pass at once.  The number of
+waiting requests is bounded, and so are the jobs of each (`gq.model.dependency.MAX_TERMS`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from gqd.store.protocol import Store
 
 MAX_WAITING = 256
 MAX_IDS = 10 * MAX_TERMS
-"""Of one request: a chain has many stages."""
+"""Jobs looked up for one request; a chain has many stages."""
 
 Enter = Callable[[ClientRequest, dict[str, bytes]], None]
 
 
 class DependencyLookup:
-    """`enter` takes requests with all that is known; `answer` sends a refusal; `is_known`: the job is in memory."""
+    """Adds past jobs to requests.  `enter` accepts the requests, `answer` sends a refusal.
+
+    `is_known` tells whether a job is in memory.
+    """
 
     def __init__(
         self, store: Store, is_known: Callable[[int], bool], enter: Enter, answer: Callable[[Reply], None]
@@ -41,7 +44,7 @@ class DependencyLookup:
         self._running: set[asyncio.Task[None]] = set()
 
     def take(self, request: ClientRequest, blobs: dict[str, bytes]) -> None:
-        """Let the request in, at once if all is in memory that it names."""
+        """Pass the request on, at once if all jobs that it names are in memory."""
         job_ids = sorted(job_id for job_id in named_jobs(request.body) if not self._is_known(job_id))[:MAX_IDS]
         if not job_ids:
             self._enter(request, blobs)
@@ -55,7 +58,7 @@ class DependencyLookup:
         task.add_done_callback(self._running.discard)
 
     def close(self) -> None:
-        """Forget what waits: it was not acknowledged."""
+        """Drop the waiting requests, which were not acknowledged."""
         for task in self._running:
             task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -76,7 +79,7 @@ class DependencyLookup:
 
 
 def named_jobs(body: wire.RequestBody) -> set[int]:
-    """The jobs that the dependencies of a request name."""
+    """Ids of the jobs that the dependencies of a request name."""
     return {term.job_id for dependency in _dependencies(body) for term in dependency.terms if term.job_id}
 
 

@@ -1,7 +1,7 @@
-"""Answers about the change log, held back until there is something to tell.
+"""Queries for events: answers are held back until there are events, or the time is over.
 
-Owns who waits, and reads the database in a thread of its own.  What opens doors (keys of steps and nodes, answers that
-are remembered) never leaves, and of targets of notices only the host.
+Owns the waiting queries, and reads the database in a thread of its own.  Secrets (keys of steps and nodes, stored
+answers) are never shown, and targets of notices only by their host.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gqd.store.protocol import EventQuery, Store
 MAX_WAITING = 512
 MAX_WAITING_PER_USER = 64
 SETTLE_S = 0.2
-"""Between two looks for the same one: events come in bursts."""
+"""Time between two reads for the same query: events come in bursts."""
 
 
 class EventQueries:
-    """`answer` sends a reply; it is called on the loop.  `telling` says when something became a fact."""
+    """Runs queries for events.  `answer` sends a reply, on the loop; `telling` wraps the release of effects."""
 
     def __init__(self, store: Store, answer: Callable[[Reply], None]) -> None:
         self._store = store
         self._answer = answer
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="events")
         self._running: dict[asyncio.Task[None], str] = {}
-        """Whose question each is."""
+        """The user of each waiting query."""
         self._news = asyncio.Event()
 
     def ask(self, effect: ReplyEvents) -> None:
@@ -45,13 +45,13 @@ class EventQueries:
         task.add_done_callback(self._forget)
 
     def _too_many(self, user: str) -> str | None:
-        """Whoever asks again and again leaves room for others."""
+        """Why a further query of the user is refused; None: it is not."""
         if sum(one == user for one in self._running.values()) >= MAX_WAITING_PER_USER:
             return f"{MAX_WAITING_PER_USER} clients of {user} wait for events already"
         return f"{MAX_WAITING} clients wait for events already" if len(self._running) >= MAX_WAITING else None
 
     def telling(self, release: Release) -> Release:
-        """The same release, after which whoever waits for events looks again."""
+        """The release function, extended to wake the waiting queries."""
 
         def release_and_tell(effects: tuple[Effect, ...], blobs: Mapping[str, bytes]) -> None:
             release(effects, blobs)
@@ -62,7 +62,7 @@ class EventQueries:
         return release_and_tell
 
     def close(self) -> None:
-        """Forget who waits: clients ask again."""
+        """Drop the waiting queries: clients repeat them."""
         for task in self._running:
             task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -74,7 +74,7 @@ class EventQueries:
         except Exception as error:  # reading the log must not end the daemon that writes it
             LOG.error("the change log cannot be read: %s", error, exc_info=not isinstance(error, GqError))
             body = Refused(code="history_failed", message=f"the change log cannot be read: {error}")
-        self._forget(asyncio.current_task())  # who has the answer may ask again
+        self._forget(asyncio.current_task())  # a client that has its answer may ask again
         self._reply(effect, body)
 
     def _forget(self, task: asyncio.Task[None] | None) -> None:
@@ -82,7 +82,7 @@ class EventQueries:
             self._running.pop(task, None)
 
     async def _found(self, effect: ReplyEvents) -> Events:
-        """At once if there is something; else as soon as there is, or when the time is over."""
+        """The page of events: at once if there are any, else when there are or the time is over."""
         loop = asyncio.get_running_loop()
         until = loop.time() + effect.query.wait_s
         asked = effect.query
@@ -96,7 +96,7 @@ class EventQueries:
                 await asyncio.wait_for(news.wait(), left_s)
             except TimeoutError:
                 return page
-            asked = msgspec.structs.replace(asked, after=page.last)  # what was looked through is not looked at again
+            asked = msgspec.structs.replace(asked, after=page.last)  # do not read the same events again
             await asyncio.sleep(min(SETTLE_S, left_s))
 
     def _reply(self, effect: ReplyEvents, body: ReplyBody) -> None:

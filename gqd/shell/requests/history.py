@@ -1,7 +1,7 @@
-"""Answers from the database, in a thread of their own, so that a long query stops nothing else.
+"""Queries of the database, in a thread of their own, so that a long query delays nothing else.
 
-Owns how many wait.  A query was authorised by the deciding code, and is made only after the commit
-of everything that was decided before it.
+Owns the bound on waiting queries.  The deciding code has authorised each query, which is made only after the commit of
+everything that was decided before it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ MAX_WAITING = 256
 
 
 class HistoryQueries:
-    """`answer` sends a reply; it is called on the loop.  `page`: jobs or lines in one answer, at most;
-    it may be changed."""
+    """Runs queries of the database.  `answer` sends a reply, on the loop.
+
+    `page` is the maximum number of jobs or lines in one answer; it may be changed.
+    """
 
     def __init__(self, store: Store, page: int, answer: Callable[[Reply], None]) -> None:
         self._store = store
@@ -55,7 +57,7 @@ class HistoryQueries:
         task.add_done_callback(self._running.discard)
 
     def close(self) -> None:
-        """Forget what waits: clients ask again."""
+        """Drop the waiting queries: clients repeat them."""
         for task in self._running:
             task.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -75,7 +77,7 @@ class HistoryQueries:
             found = self._store.notices(effect.query, None if effect.shown_to is None else effect.shown_to.uid)
             return msgspec.structs.replace(found, dropped=effect.dropped)
         if isinstance(effect, ReplyAccuracy):
-            return Accuracy(lines=lines_of(self._store.told(effect.query)))
+            return Accuracy(lines=lines_of(self._store.estimate_outcomes(effect.query)))
         if isinstance(effect, ReplyReservations):
             past = self._store.past_occurrences(effect.query)
             return bookings.with_past(effect.current, past, effect.query.limit)
@@ -90,7 +92,7 @@ class HistoryQueries:
         return AuditTrail(entries=found.entries, last=found.last, more=found.more)
 
     def _read_jobs(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
-        """One page; one job more than it holds tells whether there is more."""
+        """One page of jobs; one more job than the page is read to know whether there are more."""
         limit = min(max(asked.limit, 1), self.page)
         query = HistoryQuery(
             filter=asked.filter,

@@ -1,9 +1,8 @@
 """The process that runs the site's submit hook: ``python -m gqd.shell.requests.hook_worker FILE.py:FUNCTION``.
 
-Reads questions from standard input and writes answers to standard output, each a length and a msgpack document; what
-the hook itself prints goes to standard error, which is the controller's log.  It ends when its input does, is ended
-with the controller, and is killed by it when an answer takes too long.  It keeps nothing between two questions, but
-the hook may.
+Reads questions from standard input and writes answers to standard output, each a length and a msgpack document; the
+hook's own output goes to standard error, which is the controller's log.  The process ends with its input or with the
+controller, which kills it when an answer takes too long.  It keeps no state between questions, but the hook may.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All empty: the job is good as it is (or, as the first one: the worker is ready)."""
+    """The hook's answer.  All fields empty: the job is accepted unchanged; as the first answer: the worker is ready."""
 
     job: JobSpec | None = None
-    """What it was made into."""
+    """The changed job."""
     refusal: str = ""
     hint: str = ""
     error: str = ""
-    """The hook failed: in a way that its author did not mean."""
+    """The hook failed with this error."""
 
 
 QUESTIONS = msgspec.msgpack.Decoder(Question)
@@ -62,7 +61,7 @@ def main(place: str, parent: int) -> int:
 
 
 def ask(hook: Callable[[JobSpec, Submitter], object], question: Question) -> Verdict:
-    """What the hook says of the job."""
+    """Call the hook for one job."""
     try:
         answer = hook(question.job, question.submitter)
     except Reject as rejected:
@@ -85,7 +84,7 @@ def _in_words(error: BaseException) -> str:
 def _write(stream: BinaryIO, verdict: Verdict) -> None:
     try:
         data = msgspec.msgpack.encode(verdict)
-    except Exception as error:  # a job of the hook's making can hold anything
+    except Exception as error:  # a job that the hook made may hold any value
         data = msgspec.msgpack.encode(Verdict(error=f"it returned a job that cannot be sent: {error}"))
     stream.write(LENGTH.pack(len(data)) + data)
     stream.flush()
@@ -99,7 +98,7 @@ def _read(stream: BinaryIO) -> Question | None:
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Of the controller; the hook finds an empty input, and an output that leads to the log."""
+    """The streams to the controller; afterwards standard input is empty and standard output goes to the log."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,8 +1,8 @@
-"""Submissions on their way to the deciding code, past the site's submit hook if there is one.
+"""Passes submissions through the site's submit hook, if there is one.
 
-Owns the hook's process: it is started when the first job comes, and again after it has died; it is killed when an
-answer takes longer than ``submit_hook_timeout_s``.  Jobs wait here in a queue of each user, which take turns; other
-requests pass by.  What the hook says is written into the request, so that it is decided, recorded and audited with it.
+Owns the hook's process: it is started for the first job and again after it has died, and killed when an answer takes
+longer than ``submit_hook_timeout_s``.  Jobs wait here in one queue for each user, served round robin; other requests
+pass at once.  The hook's answer is written into the request, so that it is decided, recorded and audited with it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from gqd.state.input import ClientRequest
 MAX_WAITING = 2000
 MAX_WAITING_PER_USER = 500
 START_S = 10.0
-"""How long the hook's file may take to load."""
+"""Maximum time for loading the hook's file."""
 RETRY_S = 5.0
-"""After a start that failed."""
+"""Time between a failed start and the next one."""
 MAX_NOTE = 400
 INHERITED = ("PATH", "PYTHONPATH", "HOME", "LANG", "TZ")
-"""Variables of gqd that its hook processes have, besides those that begin with `LC_`: the others may hold secrets."""
+"""Variables of gqd that the hook's process inherits, besides those that begin with `LC_`; others may hold secrets."""
 FIXED = ("script_digest", "environment_digest", "is_interactive")
-"""What a hook may not change: it is settled before the hook is asked."""
+"""Fields that a hook must not change: they are fixed before it is called."""
 ASK_ADMINISTRATOR = "tell an administrator: gqd's log says more"
 
 Enter = Callable[[ClientRequest, dict[str, bytes]], None]
@@ -47,13 +47,13 @@ Enter = Callable[[ClientRequest, dict[str, bytes]], None]
 
 class HookSettings(NamedTuple):
     place: str
-    """Empty: there is none."""
+    """``FILE.py:FUNCTION`` with an absolute path; empty: no hook."""
     timeout_s: float
     accepts_on_failure: bool
 
 
 def hook_settings(config: Config) -> HookSettings:
-    """Raises `Refusal` if the file is not there, or not safe to be believed."""
+    """The settings of the hook; `Refusal` if its file is missing or unsafe (writable by others)."""
     settings = config.controller
     place = ""
     if settings.submit_hook:
@@ -63,11 +63,11 @@ def hook_settings(config: Config) -> HookSettings:
 
 
 class HookFailed(RuntimeError):
-    """The hook gave no answer, or none that makes sense; the text says why."""
+    """The hook gave no valid answer, for the reason in the text."""
 
 
 async def try_hook(settings: HookSettings) -> None:
-    """Load it once, as for the first job.  Raises `Refusal` with what is wrong with it."""
+    """Load the hook once, as for the first job.  Raises `Refusal` if that fails."""
     if not settings.place:
         return
     try:
@@ -82,7 +82,7 @@ async def try_hook(settings: HookSettings) -> None:
 
 
 async def log_if_broken(settings: HookSettings) -> None:
-    """In the log, before the first job finds out."""
+    """Log at the start of gqd that the hook cannot be loaded."""
     try:
         await try_hook(settings)
     except Refusal as refusal:
@@ -91,13 +91,13 @@ async def log_if_broken(settings: HookSettings) -> None:
 
 
 class HookQueue:
-    """`enter` takes the requests that have been looked at, and those that need not be."""
+    """Submissions that wait for the hook; `enter` accepts judged requests, and those that need no judgement."""
 
     def __init__(self, settings: HookSettings, enter: Enter) -> None:
         self._settings = settings
         self._enter = enter
         self._waiting: dict[int, deque[tuple[ClientRequest, dict[str, bytes]]]] = {}
-        """By uid, whose turn is next first."""
+        """Waiting submissions by uid, the user to be served next first."""
         self._pump: asyncio.Task[None] | None = None
         self._worker: _Worker | None = None
         self._endings: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class HookQueue:
         self._not_before = 0.0
 
     def take(self, request: ClientRequest, blobs: dict[str, bytes]) -> None:
-        """Show it to the hook, if it is a submission and there is a hook; then let it in."""
+        """Pass the request on; a submission first waits for the hook, if there is one."""
         if not self._settings.place or not isinstance(request.body, Submit | SubmitChain):
             self._enter(request, blobs)
             return
@@ -119,14 +119,14 @@ class HookQueue:
             self._pump = asyncio.ensure_future(self._ask_all())
 
     def adopt(self, settings: HookSettings) -> None:
-        """From the next job on; the hook's file is read again, whether its name has changed or not."""
+        """Use these settings from the next job on; the hook's file is loaded again even if its name is unchanged."""
         self._settings = settings
         self._why_not = ""
         if self._worker is not None:
             self._worker.is_outdated = True
 
     async def close(self) -> None:
-        """Jobs that wait are forgotten: they were not acknowledged."""
+        """End the hook's process; waiting jobs are dropped, since they were not acknowledged."""
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.wait([self._pump])
@@ -134,7 +134,7 @@ class HookQueue:
         if self._endings:
             await asyncio.wait(self._endings)
 
-    # ── one after the other ───────────────────────────────────────────────────────────────────────────────────
+    # ── one after the other ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask_all(self) -> None:
         try:
@@ -143,7 +143,7 @@ class HookQueue:
                 own = self._waiting.pop(uid)
                 request, blobs = own.popleft()
                 if own:
-                    self._waiting[uid] = own  # at the end: others first
+                    self._waiting[uid] = own  # behind the other users
                 judged = await self._judge(request)
                 self._enter(judged, {} if judged.hook_refusal else blobs)
         finally:
@@ -174,7 +174,7 @@ class HookQueue:
         )
 
     async def _verdict(self, request: ClientRequest, stage: Submit) -> tuple[Verdict, str]:
-        """What the hook says, and what that did to the job, in words."""
+        """(answer of the hook, note about the changes to the job)."""
         peer = request.peer
         submitter = Submitter(user=peer.user, uid=peer.uid, gid=peer.gid, groups=peer.groups, is_test=stage.test_only)
         try:
@@ -199,7 +199,7 @@ class HookQueue:
             raise HookFailed(verdict.error)
         return verdict
 
-    # ── the process ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the process ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ready_worker(self) -> _Worker:
         if self._worker is not None and (self._worker.is_outdated or self._worker.is_dead):
@@ -218,7 +218,7 @@ class HookQueue:
         return self._worker
 
     def _drop_worker(self) -> None:
-        """It ends by itself from here on."""
+        """End the worker in the background."""
         if self._worker is not None:
             ending = asyncio.ensure_future(self._worker.end())
             self._endings.add(ending)
@@ -227,12 +227,12 @@ class HookQueue:
 
 
 class _Worker:
-    """One process of `gqd.shell.requests.hook_worker`."""
+    """A process of `gqd.shell.requests.hook_worker`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.is_outdated = False
-        """gq.toml was read again since it was started."""
+        """Whether gq.toml was reloaded since the process was started."""
 
     @staticmethod
     async def start(place: str) -> _Worker:
@@ -283,14 +283,14 @@ class _Worker:
         return VERDICTS.decode(await self._process.stdout.readexactly(size))
 
     async def _how(self) -> str:
-        """It has shut its output: it should be over in a moment."""
+        """How the process ended, in words; it has closed its output, so it should end soon."""
         with contextlib.suppress(asyncio.TimeoutError):
             status = await asyncio.wait_for(self._process.wait(), 1.0)
             return f" by signal {-status}" if status < 0 else f" with status {status}"
         return ""
 
     def kill(self) -> None:
-        """With whatever it has started."""
+        """Kill the process and its children."""
         if not self.is_dead:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -300,7 +300,7 @@ class _Worker:
         await self._process.communicate()  # and with it its pipes
 
 
-# ── what it did ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes by the hook ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _refused(request: ClientRequest, why: str, hint: str) -> ClientRequest:
@@ -314,7 +314,7 @@ def _refuse_fixed(before: JobSpec, after: JobSpec) -> None:
 
 
 def changes(before: msgspec.Struct, after: msgspec.Struct, prefix: str = "") -> Iterator[str]:
-    """``time_limit_s=3600`` for each value that differs; of structures each of their values."""
+    """``time_limit_s=3600`` for each field that differs, nested structures included."""
     for name in before.__struct_fields__:
         old, new = getattr(before, name), getattr(after, name)
         if old == new:

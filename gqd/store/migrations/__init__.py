@@ -1,1 +1,1 @@
-"""The schema, and the changes that bring an older database to it."""
+"""The schema of the database, and the migrations from older versions."""

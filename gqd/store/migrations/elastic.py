@@ -1,4 +1,4 @@
-"""The later change of the view of what users held: of elastic jobs, with the CPUs that they had at each time.
+"""Migration: the view of users' usage counts the CPUs that elastic jobs held at each time.
 
 See `gqd.store.migrations.schema`.
 """
@@ -26,6 +26,6 @@ _USAGE_BY_USER = """
 
 
 def elastic_cpus(db: Database) -> None:
-    """CPUs of jobs that become wider and narrower."""
+    """Replace the view so that it counts the CPUs of elastic jobs."""
     db.execute("DROP VIEW usage_by_user")
     db.execute(_USAGE_BY_USER)

@@ -1,4 +1,4 @@
-"""The table of orders that nodes have not confirmed.  See `gqd.store.migrations.schema`."""
+"""Migration: the table of orders that nodes have not confirmed.  See `gqd.store.migrations.schema`."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _OWED_ORDERS = """
 
 
 def owed_orders(db: Database) -> None:
-    """Signals, lines for jobs and ends of steps that survive a crash of the controller."""
+    """Create the table of unconfirmed orders: signals, job messages and ends of steps survive a crash of gqd."""
     db.execute(_OWED_ORDERS)

@@ -1,4 +1,4 @@
-"""The table of jobs that stand still for others.  See `gqd.store.migrations.schema`."""
+"""Migration: the table of suspended victims (parked jobs).  See `gqd.store.migrations.schema`."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ _PARKED = """
 
 
 def parking(db: Database) -> None:
-    """Jobs that give way by standing still."""
+    """Create the table of parked jobs."""
     db.execute(_PARKED)

@@ -1,6 +1,6 @@
-"""The later changes of the schema: jobs that give way, stand still, become wider and narrower, and take turns.
+"""Migrations for preemption, suspension, elastic jobs, lending and time-slicing.
 
-As in `gqd.store.migrations.schema`, one that has been released is never edited: a change is a new one at the end.
+As in `gqd.store.migrations.schema`, a released migration is never edited: a change is a new one at the end.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _GIVING_WAY = (
 
 
 def giving_way(db: Database) -> None:
-    """Who gives way to whom, and what was lost by that."""
+    """Add preemption: nominated resources, preemption of attempts, and preemption settings of QOS."""
     for statement in _GIVING_WAY:
         db.execute(statement)
 
 
 def suspensions(db: Database) -> None:
-    """Jobs that stand still for a while."""
+    """Add suspended attempts."""
     db.execute("ALTER TABLE attempts ADD COLUMN suspended_at REAL")  # its processes stand still since then
     db.execute("ALTER TABLE attempts ADD COLUMN suspended_s REAL NOT NULL DEFAULT 0")  # so long they did before
 
 
 def asks(db: Database) -> None:
-    """Favours that are asked of the owners of jobs."""
+    """Add favours asked of job owners."""
     db.execute("ALTER TABLE jobs ADD COLUMN asks TEXT")  # JSON: what was asked by whom, and the answers
 
 
@@ -89,13 +89,13 @@ _ELASTIC = (
 
 
 def elastic(db: Database) -> None:
-    """Jobs whose GPUs become more and fewer while they run."""
+    """Add elastic attempts."""
     for statement in _ELASTIC:
         db.execute(statement)
 
 
 def lending(db: Database) -> None:
-    """Jobs that run on what is reserved and idle.  Where that was nobody else's, an administrator says who may."""
+    """Add jobs that borrow idle reserved resources; in older clusters an administrator must permit a QOS to borrow."""
     db.execute("ALTER TABLE attempts ADD COLUMN borrows TEXT NOT NULL DEFAULT '[]'")  # JSON: reservations
     db.execute("ALTER TABLE qos ADD COLUMN borrows_reserved INTEGER NOT NULL DEFAULT 0")
     columns = "qos, description, priority, usage_factor, users, groups, accounts, preempts, preempt_mode"
@@ -105,12 +105,12 @@ def lending(db: Database) -> None:
 
 
 def turns(db: Database) -> None:
-    """How long jobs have run that wait again."""
+    """Add the run time that requeued jobs have had."""
     db.execute("ALTER TABLE jobs ADD COLUMN ran_s REAL NOT NULL DEFAULT 0")
 
 
 def resumes(db: Database) -> None:
-    """What resumes cost, as jobs say."""
+    """Add the costs of resuming that jobs report."""
     db.execute("ALTER TABLE jobs ADD COLUMN resumed TEXT")  # JSON: in which attempt it said so last, and what they cost
 
 

@@ -1,9 +1,9 @@
-"""The database as people see it: tables and views in the field's words, and how old databases become new ones.
+"""The schema of the database: tables, views for people, and migrations of older databases.
 
-Look at it on a copy (``sqlite3 gq.db ".backup copy.db"``) with ``sqlite-utils tables copy.db --counts`` or Datasette.
-Instants (``…_at``) are seconds since the epoch; ``datetime(start_at, 'unixepoch', 'localtime')`` reads better.
-Keys of what runs now are in ``secret_key``, ``secret_ticket_key``, ``requests`` and the bodies of ``StepStarted`` and
-``NodeRegistered`` events; before a copy of a busy cluster is given away, empty them.
+To inspect it, use a copy (``sqlite3 gq.db ".backup copy.db"``) with ``sqlite-utils tables copy.db --counts`` or
+Datasette.  Instants (``…_at``) are seconds since the epoch: ``datetime(start_at, 'unixepoch', 'localtime')``.
+``secret_key``, ``secret_ticket_key``, the table ``requests`` and the bodies of ``StepStarted`` and ``NodeRegistered``
+events hold keys of running jobs; empty them before you share a copy.
 
 A migration that has been released is never edited: a change of the schema is a new one at the end.  Every row
 kind's columns are listed in `gqd.store.rows.rows.COLUMNS`; a test compares both.
@@ -233,7 +233,7 @@ _FIRST_VIEWS = (
 
 @MIGRATIONS()
 def first(db: Database) -> None:
-    """Jobs, attempts, allocations, steps, nodes, requests, events."""
+    """Create the tables of jobs, attempts, allocations, steps, nodes, requests and events."""
     for statement in (*_FIRST_TABLES, *_FIRST_INDEXES, *_FIRST_VIEWS):
         db.execute(statement)
 
@@ -242,7 +242,7 @@ AUDIT_IS_NEVER_DELETED = """
 CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
 BEGIN SELECT RAISE(ABORT, 'the audit trail is only added to'); END
 """
-"""See `gqd.store.retention`."""
+"""The trigger that `gqd.store.retention` drops and creates again."""
 
 _KEYS_AND_AUDIT = (
     """
@@ -289,7 +289,7 @@ _KEYS_AND_AUDIT = (
 
 @MIGRATIONS()
 def keys_and_audit(db: Database) -> None:
-    """Keys of nodes and users, tokens, and the audit trail."""
+    """Create the tables of keys (of nodes, users and tokens) and of the audit trail."""
     for statement in _KEYS_AND_AUDIT:
         db.execute(statement)
 
@@ -403,7 +403,7 @@ _WHO_GOES_NEXT = (
 
 @MIGRATIONS()
 def who_goes_next(db: Database) -> None:
-    """Arrays, dependencies, accounts, QOS, limits and usage."""
+    """Add arrays, dependencies, accounts, QOS, limits and usage."""
     for statement in _WHO_GOES_NEXT:
         db.execute(statement)
 
@@ -430,7 +430,7 @@ _WHERE_AND_WHEN = (
 
 @MIGRATIONS()
 def where_and_when(db: Database) -> None:
-    """How long jobs are expected to run, and what that is learned from."""
+    """Add expected run times and the samples from which they are predicted."""
     for statement in _WHERE_AND_WHEN:
         db.execute(statement)
 
@@ -464,7 +464,7 @@ _NOTICES = (
 
 @MIGRATIONS()
 def notices(db: Database) -> None:
-    """What owners of jobs are told."""
+    """Create the tables of notices."""
     for statement in _NOTICES:
         db.execute(statement)
 
@@ -502,7 +502,7 @@ _CRONTABS = (
 
 @MIGRATIONS()
 def crontabs(db: Database) -> None:
-    """Command lines that become jobs again and again."""
+    """Create the tables of crontabs."""
     for statement in _CRONTABS:
         db.execute(statement)
 
@@ -566,7 +566,7 @@ _RESERVATIONS = (
 
 @MIGRATIONS()
 def reservations(db: Database) -> None:
-    """What is kept for whom and when, and what came of it."""
+    """Create the tables of reservations and their occurrences."""
     for statement in _RESERVATIONS:
         db.execute(statement)
 
@@ -579,18 +579,18 @@ MIGRATIONS()(owed_orders)
 
 @MIGRATIONS()
 def notice_commands(db: Database) -> None:
-    """The jobs that run the commands of notices."""
+    """Add the job that runs the command of a notice."""
     db.execute("ALTER TABLE notices ADD COLUMN by_job INTEGER NOT NULL DEFAULT 0")  # 0: no job runs its command
 
 
 @MIGRATIONS()
 def priority_of_attempts(db: Database) -> None:
-    """The priority with which a job has started."""
+    """Add the priority with which a job started."""
     db.execute("ALTER TABLE attempts ADD COLUMN priority INTEGER NOT NULL DEFAULT 0")
 
 
 def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> None:
-    """Bring the database at `path` to the newest schema; `GqError` if it is not ours or newer than this program."""
+    """Migrate the database at `path` to the newest schema; `GqError` if it is not gq's, or newer than this program."""
     try:
         _refuse_newer(db, path, migrations)
         migrations.apply(db)

@@ -1,1 +1,1 @@
-"""Questions to the database beside the live cluster: history, past jobs, events, audit, accuracy of estimates."""
+"""Queries of the database: history, past jobs, events, audit trail, accuracy of estimates."""

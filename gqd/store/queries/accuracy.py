@@ -1,4 +1,4 @@
-"""How wrong were the first estimates of jobs that have started: from the attempts, which keep them."""
+"""The accuracy of start estimates, from the first estimates that attempts keep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from gq.model.estimate import AccuracyInfo, FirstEstimate
 from gq.wire.client import QueryAccuracy
-from gqd.store.protocol import Told
+from gqd.store.protocol import EstimateOutcome
 
 MOST = 500_000
-"""Starts that one answer is made from, the latest."""
+"""Maximum number of starts, the latest, in one answer."""
 
 _decode = msgspec.json.Decoder(FirstEstimate).decode
 _STARTS = (
@@ -22,14 +22,14 @@ _STARTS = (
 )
 
 
-def select_told(connection: sqlite3.Connection, query: QueryAccuracy) -> list[Told]:
+def select_estimate_outcomes(connection: sqlite3.Connection, query: QueryAccuracy) -> list[EstimateOutcome]:
     until = float("inf") if query.until is None else query.until
     rows = connection.execute(_STARTS, (query.since, until, MOST))
-    return [Told(_decode(estimate), start_at) for estimate, start_at in rows]
+    return [EstimateOutcome(_decode(estimate), start_at) for estimate, start_at in rows]
 
 
-def lines_of(told: Iterable[Told]) -> tuple[AccuracyInfo, ...]:
-    """Promised ones, estimated ones, and all; a kind of which there are none is left out."""
+def lines_of(told: Iterable[EstimateOutcome]) -> tuple[AccuracyInfo, ...]:
+    """The accuracy of promised starts, of estimated ones, and of all; a kind without starts is left out."""
     every = list(told)
     kinds = (
         ("promised", [one for one in every if one.estimate.is_promised]),
@@ -39,7 +39,7 @@ def lines_of(told: Iterable[Told]) -> tuple[AccuracyInfo, ...]:
     return tuple(_line(kind, some) for kind, some in kinds if some)
 
 
-def _line(kind: str, told: list[Told]) -> AccuracyInfo:
+def _line(kind: str, told: list[EstimateOutcome]) -> AccuracyInfo:
     errors = sorted(one.error_s for one in told)
     absolute = sorted(map(abs, errors))
     return AccuracyInfo(
@@ -53,5 +53,5 @@ def _line(kind: str, told: list[Told]) -> AccuracyInfo:
 
 
 def _part(ordered: list[float], part: float) -> float:
-    """The value that this part of them does not exceed."""
+    """The quantile: the smallest value that this share of the values does not exceed."""
     return ordered[max(0, ceil(part * len(ordered)) - 1)]

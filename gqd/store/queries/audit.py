@@ -1,4 +1,4 @@
-"""Reading the audit trail: a `QueryAudit` as SQL, or as a test of one line."""
+"""Queries of the audit trail: a `QueryAudit` as SQL, or as a test of one entry."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gqd.store.rows.rows import COLUMNS, audit_entry_of
 
 DONE = "done"
 REFUSED = "refused"
-"""As a wanted outcome: everything but done."""
+"""As an outcome in a query: every outcome except done."""
 
 _SELECTED = f"SELECT seq, {', '.join(COLUMNS['audit'])} FROM audit"
 
 
 def select_entries(connection: sqlite3.Connection, query: QueryAudit) -> AuditPage:
-    """One page; one line more than it holds tells whether there is more."""
+    """One page of entries; one more than the page is read to know whether there are more."""
     conditions: list[tuple[str, str | float]] = [("seq > ?", query.after)]
     if query.user:
         conditions.append(("user = ?", query.user))
@@ -37,7 +37,7 @@ def select_entries(connection: sqlite3.Connection, query: QueryAudit) -> AuditPa
 
 
 def matches(query: QueryAudit, entry: AuditEntry) -> bool:
-    """The same test as `select_entries`; numbers are not looked at."""
+    """The same test as `select_entries`, without the entry's number."""
     is_outcome = entry.outcome != DONE if query.outcome == REFUSED else entry.outcome == query.outcome
     return (
         (not query.user or entry.user == query.user)
@@ -49,7 +49,7 @@ def matches(query: QueryAudit, entry: AuditEntry) -> bool:
 
 
 def page(found: Sequence[tuple[int, AuditEntry]], query: QueryAudit) -> AuditPage:
-    """The first lines of those found, each with its number."""
+    """The page of the first found entries, each with its number."""
     shown = found[: query.limit]
     last = shown[-1][0] if shown else query.after
     return AuditPage(tuple(entry for _, entry in shown), last, len(found) > query.limit)

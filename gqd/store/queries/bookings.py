@@ -1,4 +1,4 @@
-"""Past occurrences of reservations, and who booked and used how much."""
+"""Queries of past occurrences of reservations, and of the GPU time that users reserved and used."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHERE ended_at >= ? AND reservation > ? AND {open} {named} ORDER BY reservation 
 """
 
 
-# ── past occurrences ──────────────────────────────────────────────────────────────────────────────────────────
+# ── past occurrences ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def select_past_occurrences(connection: sqlite3.Connection, query: ListReservations) -> list[ReservationInfo]:
-    """Of the first names that are asked for, one more than wanted."""
+    """Past occurrences of the first names that match, one name more than the limit."""
     named = f"AND reservation IN ({', '.join('?' * len(query.names))})" if query.names else ""
     sql = _NAMES.format(open=_OPEN, named=named)
     values = (query.since or 0.0, query.after, *query.names, query.limit + 1)
@@ -55,7 +55,7 @@ def _past_of(connection: sqlite3.Connection, name: str, since: float) -> Iterabl
 def past_occurrences(
     reservations: Iterable[Row], occurrences: Sequence[Row], query: ListReservations
 ) -> list[ReservationInfo]:
-    """The same from rows in memory."""
+    """The same as `select_past_occurrences`, from rows in memory."""
     found = []
     for row in sorted(reservations, key=lambda one: (one[1], one[0])):
         own = [one for one in occurrences if one[0] == row[0] and _is_past(occurrence_of(one), query.since or 0.0)]
@@ -69,7 +69,7 @@ def _is_past(one: Occurrence, since: float) -> bool:
 
 
 def with_past(current: Sequence[ReservationInfo], past: Sequence[ReservationInfo], limit: int) -> Reservations:
-    """One page by name: what is past goes before what is there, of reservations that are gone alone."""
+    """One page by name: past occurrences before current ones; removed reservations have past ones only."""
     by_life: dict[tuple[str, float], ReservationInfo] = {(one.booking.name, one.created_at): one for one in past}
     for one in current:
         before = by_life.get((one.booking.name, one.created_at))
@@ -81,7 +81,7 @@ def with_past(current: Sequence[ReservationInfo], past: Sequence[ReservationInfo
     return Reservations(reservations=tuple(lives), more=len(names) > limit)
 
 
-# ── usage ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── usage ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def select_bookings(connection: sqlite3.Connection, query: QueryBookings) -> list[BookingUsage]:
@@ -92,7 +92,7 @@ def select_bookings(connection: sqlite3.Connection, query: QueryBookings) -> lis
 
 
 def usage_of(occurrences: Iterable[Row], query: QueryBookings) -> list[BookingUsage]:
-    """One for each past occurrence that began then."""
+    """The usage of each past occurrence that began in the period."""
     until = math.inf if query.until is None else query.until
     found = []
     for row in occurrences:
@@ -116,7 +116,7 @@ def _usage(owner: str, one: Occurrence) -> BookingUsage:
 
 
 def by_user(usage: Iterable[BookingUsage]) -> tuple[BookingUsage, ...]:
-    """Added up; who booked most is first."""
+    """The usage summed by user, in descending order of reserved GPU time."""
     sums: dict[str, BookingUsage] = {}
     for one in usage:
         known = sums.get(one.user)

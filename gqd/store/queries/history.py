@@ -1,4 +1,4 @@
-"""What the rows say of past and present jobs: a `HistoryQuery` as SQL or as a test of one job."""
+"""Queries of past and present jobs: a `HistoryQuery` as SQL, or as a test of one job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Condition = tuple[str, tuple[str | float, ...]]
 """An SQL condition and the values of its ``?``."""
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
-"""A list is one value, so that it may be as long as it likes."""
+"""A list is passed as one JSON value, so that its length is not limited."""
 
 _JOB_WIDTH = len(COLUMNS["jobs"])
 _SELECTED = ", ".join(f"{table}.{name}" for table in ("jobs", "attempts") for name in COLUMNS[table])
@@ -33,17 +33,17 @@ _IN_SPAN = (
     " BETWEEN json_extract(spans.value, '$[1]') AND json_extract(spans.value, '$[2]')"
 )
 _IS_RECORD = "jobs.array_waiting IS NOT NULL"
-"""Its parts have states of their own."""
+"""Condition for an array's record, whose parts have their own states."""
 ALL_TASKS = -1
 _ACTIVE = {state_word(state, None): state for state in JobState if state is not JobState.ENDED}
 _ENDED_AFTER = (
     "jobs.job_id IN (SELECT job_id FROM jobs WHERE state IN ('PENDING', 'STARTING', 'RUNNING', 'COMPLETING')"
     " UNION ALL SELECT job_id FROM jobs WHERE state = 'ENDED' AND end_at >= ?)"
 )
-"""By the index over (state, end_at): a scan by job id would read years of rows for the jobs of the last hour."""
+"""Uses the index over (state, end_at): a scan by job id would read years of rows for the jobs of the last hour."""
 
 
-# ── from the database ─────────────────────────────────────────────────────────────────────────────────────────
+# ── from the database ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def select_jobs(connection: sqlite3.Connection, query: HistoryQuery) -> list[JobInfo]:
@@ -78,7 +78,7 @@ def _rows(connection: sqlite3.Connection, query: HistoryQuery, after: int) -> li
 
 
 def job_infos(query: HistoryQuery, job: Job, attempt: Attempt | None, steps: Sequence[Step] = ()) -> Iterator[JobInfo]:
-    """How a row is shown that meets `conditions_of`: a job if its task was asked for, of a record its parts."""
+    """The `JobInfo` of a row that meets `conditions_of`: of a job if its task matches, of an array's record by part."""
     wanted = query.filter
     if job.array is None:
         if _is_wanted(wanted, job):
@@ -95,7 +95,7 @@ def names_jobs(wanted: JobFilter) -> bool:
 
 
 def _is_wanted(wanted: JobFilter, job: Job) -> bool:
-    """By the ids, if there are any: its own, its array's, or as a task."""
+    """Whether the job matches the ids, if any are given: by its id, its array's id, or as a task."""
     if not names_jobs(wanted) or job.job_id in wanted.job_ids:
         return True
     if job.array_job_id is None or job.array_task_id is None:
@@ -113,7 +113,7 @@ def _job_and_attempt(row: Row) -> tuple[Job, Attempt | None]:
 
 
 def _steps(connection: sqlite3.Connection, jobs: Iterable[Job]) -> dict[int, list[Step]]:
-    """Of the latest attempt of each job."""
+    """Steps of the latest attempt of each job, by job id."""
     wanted = json.dumps([(job.job_id, job.attempt) for job in jobs if job.attempt])
     steps: dict[int, list[Step]] = {}
     for row in connection.execute(_STEPS, (wanted,)):
@@ -122,7 +122,7 @@ def _steps(connection: sqlite3.Connection, jobs: Iterable[Job]) -> dict[int, lis
 
 
 def conditions_of(query: HistoryQuery) -> list[Condition]:
-    """All must hold; which tasks of an array and which parts of its record, `job_infos` says."""
+    """Conditions that must all hold; `job_infos` then selects tasks of an array and parts of its record."""
     wanted = query.filter
     conditions: list[Condition] = [_of_ids(wanted)] if names_jobs(wanted) else []
     for column, any_of in (
@@ -148,7 +148,7 @@ def conditions_of(query: HistoryQuery) -> list[Condition]:
 
 
 def _of_ids(wanted: JobFilter) -> Condition:
-    """The jobs, and the tasks of arrays, as far as the ends of what was asked for tell."""
+    """The condition on job ids, and on array tasks between the lowest and the highest wanted one."""
     ids = json.dumps(wanted.job_ids)
     text, values = f"jobs.job_id {_AMONG} OR jobs.array_job_id {_AMONG}", [ids, ids]
     text += f" OR jobs.job_id {_AMONG}"
@@ -170,13 +170,13 @@ def _in_states(words: tuple[str, ...]) -> Condition:
     return text, (json.dumps(active), json.dumps(outcomes))
 
 
-# ── from objects ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── from objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def matches(query: HistoryQuery, job: Job, nodes: Collection[str]) -> bool:
-    """The same test as `conditions_of`, but for the ids, which `job_infos` looks at.
+    """The same test as `conditions_of`, except the ids, which `job_infos` tests.
 
-    `nodes`: all that any attempt of the job had a part on.
+    `nodes`: the nodes on which any attempt of the job had a part.
     """
     wanted = query.filter
     return (
@@ -193,7 +193,7 @@ def matches(query: HistoryQuery, job: Job, nodes: Collection[str]) -> bool:
 
 
 def _is_in_time(query: HistoryQuery, job: Job) -> bool:
-    """A job that never started counts from its submission; one that has not ended, ends later than anything asked."""
+    """Whether the job is in the period; one that never started counts from its submission, an active one has no end."""
     began_at = job.submit_at if job.start_at is None else job.start_at
     is_over = job.state is JobState.ENDED and job.end_at is not None
     return (query.started_before is None or began_at < query.started_before) and (

@@ -1,4 +1,4 @@
-"""What dependencies ask of jobs that are over and out of memory."""
+"""Queries of ended jobs for dependencies that name jobs no longer in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def select_past(connection: sqlite3.Connection, job_ids: Collection[int]) -> dic
 
 
 def past_of(job: Job) -> PastJob:
-    """Of a job that has ended."""
+    """The facts about an ended job that dependencies need."""
     assert job.state is JobState.ENDED
     tasks = job.array
     return PastJob(

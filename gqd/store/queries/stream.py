@@ -1,7 +1,6 @@
-"""Reading the change log and the notices: questions as SQL, or as a test of one row.
+"""Queries of events and notices: as SQL, or as a test of one row.
 
-What opens doors stays here, whoever asks: keys of steps and nodes, answers that are remembered, and of a URL all but
-its host.
+Secrets are never returned to any user: keys of steps and nodes, stored answers, and URLs except their host.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _NOTICES = f"SELECT {', '.join(COLUMNS['notices'])} FROM notices"
 _STATE, _USER, _UID, _JOB_ID = (COLUMNS["notices"].index(name) for name in ("state", "user", "uid", "job_id"))
 Numbered = tuple[int, Row]
 
-# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def select_events(connection: sqlite3.Connection, query: EventQuery) -> Events:
-    """One page; the last line of all first, so that whoever has seen nothing of his goes on behind it."""
+    """One page of events; the newest number is read first, so that a client without matching events continues there."""
     [(newest,)] = connection.execute("SELECT coalesce(max(seq), 0) FROM events")
     asked = query.asked
     if asked.from_now:
@@ -57,7 +56,7 @@ def _marks(wanted: Sequence[object]) -> str:
 
 
 class About(NamedTuple):
-    """What the test of an event needs to know of its job."""
+    """The properties of a job that the test of its events needs."""
 
     user: str
     uid: int
@@ -78,7 +77,7 @@ def matches_event(query: EventQuery, number: int, row: Row, jobs: Mapping[int, A
 
 
 def events_page(found: Sequence[Numbered], query: EventQuery, newest: int) -> Events:
-    """The first lines of those found, each with its number; behind the last of them the next page begins."""
+    """The page of the first found events, each with its number; the next page begins after the last of them."""
     shown = found[: query.asked.limit]
     more = len(found) > len(shown)
     return Events(
@@ -105,7 +104,7 @@ def _shown(kind: str, body: str) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-# ── notices ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── notices ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def select_notices(connection: sqlite3.Connection, query: ListNotices, uid: int | None) -> Notices:
@@ -137,6 +136,6 @@ def notices_page(found: Sequence[Row], query: ListNotices) -> Notices:
 
 
 def about_jobs(jobs: Iterable[Row]) -> dict[int, About]:
-    """By id, of rows of jobs."""
+    """The properties that `matches_event` needs, by job id, from rows of jobs."""
     places = [COLUMNS["jobs"].index(name) for name in About._fields]
     return {row[0]: About(*[row[place] for place in places]) for row in jobs}

@@ -1,4 +1,4 @@
-"""Accounts, their members and QOS ↔ rows.  Pure.  See `gqd.store.rows.rows`."""
+"""Converts accounts, their members and QOS to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of every table, in the order of its rows, and which of them are its primary key."""
+"""The columns of every table, in the order of its rows, and its primary key."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     "requests": ("request_id",),
     "meta": ("name",),
 }
-"""Primary keys; always the first columns.  (Events and lines of the audit trail are numbered by the database.)"""
+"""Primary keys, always the first columns; the database numbers events and audit entries."""
 
 GOING = (
     "nodes", "keys", "accounts", "members", "qos", "limits", "budgets", "lengths", "crontabs", "cron_entries",
     "told_jobs", "dropped_notices", "claims", "parked", "owed_orders",
 )  # fmt: skip
-"""Tables whose rows go with what they are about; a delete is the whole key."""
+"""Tables whose rows are deleted together with their object; a delete is the whole key."""

@@ -1,4 +1,4 @@
-"""Crontabs ↔ rows (see `gqd.store.rows.rows`).  Pure."""
+"""Converts crontabs to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def entry_of(row: Row) -> tuple[EntryKey, Entry]:
 
 
 def crontabs_of(crontabs: Iterable[Row], entries: Iterable[Row]) -> dict[str, Crontab]:
-    """By user; `entries` by user and number."""
+    """The crontabs by user; `entries` are sorted by user and number."""
     found = {user: Crontab(user, uid, text, set_at) for user, uid, set_at, text in crontabs}
     for key, entry in map(entry_of, entries):
         found[key.user].entries[key.number] = entry

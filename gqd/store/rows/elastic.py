@@ -1,4 +1,4 @@
-"""Rows of attempts whose GPUs become more and fewer.  Pure."""
+"""The columns of elastic attempts.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _decode = msgspec.json.Decoder(Elastic).decode
 
 
 def elastic_columns(attempt: Attempt) -> tuple[str | None, float | None, float, float]:
-    """All of it, and for people and views: when it last changed, GPU-seconds and what was billed before that."""
+    """The elastic state as JSON; and, for people and views, the last resize, and GPU-seconds and billing before it."""
     one = attempt.elastic
     if one is None:
         return None, None, 0.0, 0.0

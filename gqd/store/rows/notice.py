@@ -1,4 +1,4 @@
-"""Notices ↔ rows, as `gqd.store.rows.rows` has the other tables.  Pure."""
+"""Converts notices to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def deletes(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
 
 
 def outbox_of(tables: Mapping[str, Iterable[Row]], next_id: int) -> Outbox:
-    """``notices``: those that wait."""
+    """The outbox; ``notices`` are the rows of waiting ones."""
     outbox = Outbox(
         next_id=next_id,
         told={JobId(job_id): _told_of(told) for job_id, told in tables["told_jobs"]},

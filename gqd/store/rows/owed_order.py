@@ -1,4 +1,4 @@
-"""Orders that a node has not confirmed ↔ rows.  Pure.  See `gqd.store.rows.rows`."""
+"""Converts orders that a node has not confirmed to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 

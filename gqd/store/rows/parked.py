@@ -1,4 +1,4 @@
-"""Who stands still for whom ↔ rows.  Pure.  See `gqd.store.rows.rows`."""
+"""Converts suspended victims (parked jobs) to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 

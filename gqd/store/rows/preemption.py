@@ -1,4 +1,4 @@
-"""Who gives way to whom ↔ rows.  Pure.  See `gqd.store.rows.rows`."""
+"""Converts preemptors' nominated resources (claims) to rows and back.  Pure.  See `gqd.store.rows.rows`."""
 
 from __future__ import annotations
 

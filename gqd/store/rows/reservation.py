@@ -1,7 +1,7 @@
-"""Reservations and their occurrences ↔ rows.  Pure.  See `gqd.store.rows.rows`.
+"""Converts reservations and their occurrences to rows and back.  Pure.  See `gqd.store.rows.rows`.
 
-A row stays when what it is of has left the controller's memory: a reservation is marked as gone, an occurrence says
-how it ended.
+A row stays when its object leaves the controller's memory: a reservation is marked as gone, an occurrence has its end
+state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gqd.state.reservation import Occurrence, Reservation, occurrence_info
 from gqd.store.protocol import Row
 
 _IS_GONE = 8
-"""Place of the column in `reservation_row`."""
+"""Index of the column in `reservation_row`."""
 NEXT_RESERVATION_ID = "next_reservation_id"
 
 _booking_of = msgspec.json.Decoder(Booking).decode
@@ -83,7 +83,7 @@ def occurrence_of(row: Row) -> Occurrence:
 
 
 def reservations_of(reservations: Iterable[Row], occurrences: Iterable[Row]) -> dict[str, Reservation]:
-    """By name, of those that are not gone; `occurrences`: those that are not past."""
+    """The reservations by name, from rows of those not gone, and of occurrences that are not past."""
     found = {row[0]: reservation_of(row) for row in reservations}
     for row in occurrences:
         found[row[0]].occurrences[row[1]] = occurrence_of(row)
@@ -104,11 +104,11 @@ def upserts(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
     }
 
 
-# ── as they are shown ─────────────────────────────────────────────────────────────────────────────────────────
+# ── as they are shown ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def info_of(reservation: Row, occurrences: Iterable[Row]) -> ReservationInfo:
-    """Of one that may be gone, with these of its occurrences."""
+    """The `ReservationInfo` of a reservation, which may be gone, with these of its occurrences."""
     known = reservation_of(reservation)
     return ReservationInfo(
         booking=msgspec.structs.replace(known.booking, notify=shown(known.booking.notify)),

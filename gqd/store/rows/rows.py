@@ -1,12 +1,12 @@
-"""Objects ↔ rows, for every table, and the rows of one turn as a `Batch`.  Pure; the schema is in `schema`.
+"""Converts objects to rows and back, and collects the rows of a turn in a `Batch`.  Pure.
 
-A row is a plain tuple in the order of `COLUMNS` (`gqd.store.rows.columns`). What decides is written so that it comes
-back equal; what only people ask for (a job's GPUs and nodes, a step's CPUs) is written beside it and not read
-back. Complex values are JSON text. Nothing here reflects on objects row by row: a busy controller makes thousands of
-rows a second.
+A row is a plain tuple in the order of `COLUMNS` (`gqd.store.rows.columns`); the schema is in
+`gqd.store.migrations.schema`.  Values that decisions depend on are restored exactly; values only for people (a job's
+GPUs and nodes, a step's CPUs) are written as well but not read back.  Complex values are JSON text.  Nothing here uses
+reflection for each row: a busy controller makes thousands of rows a second.
 
-A *delete* is what leaving the controller's memory means to a table: a job or an attempt is marked as forgotten and
-stays for history, a node or a key goes, of the requests all that were answered before an instant go.
+A *delete* records that an object left the controller's memory: a job or an attempt is marked as forgotten and stays
+for history; the row of a node or a key is deleted; for requests, all answered before an instant are deleted.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _decoder(kind: Any) -> Callable[[str], Any]:
 
 
 _spec_of = lru_cache(maxsize=1024)(_decoder(JobSpec))
-"""Jobs that were submitted in a loop, and tasks of an array, have one: it is frozen."""
+"""Equal specs, as of jobs submitted in a loop and of tasks of an array, share one frozen object."""
 _shared = lru_cache(maxsize=4096)(str)
-"""One object for each name that very many jobs have."""
+"""Equal names share one string object, since many jobs have the same."""
 _avoid_of = _decoder(dict[str, float])
 _grants_of = _decoder(tuple[Grant, ...])
 _received_of = _decoder(set[str])
@@ -105,7 +105,7 @@ _lengths_of = _decoder(tuple[float, ...])
 _event_of = _decoder(Event)
 
 
-# ── small values ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── small values ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _exit_columns(status: ExitStatus | None) -> tuple[int | None, int | None]:
@@ -116,11 +116,11 @@ def _exit_of(code: int | None, signal: int | None) -> ExitStatus | None:
     return None if code is None else ExitStatus(code, signal or 0)
 
 
-# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def job_row(job: Job, attempt: Attempt | None) -> Row:
-    """`attempt`: the job's latest, if still known.  While a job waits its row shows no nodes and what it wants."""
+    """The row of a job; `attempt`: its latest one, if in memory.  A pending job's row has no nodes and its request."""
     spec = job.spec
     grants = () if attempt is None or job.state is JobState.PENDING else attempt.grants
     return (
@@ -203,7 +203,7 @@ def job_of(row: Row) -> Job:
     )
 
 
-# ── attempts and what they hold ───────────────────────────────────────────────────────────────────────────────
+# ── attempts and what they hold ───────────────────────────────────────────────────────────────────────────────────
 
 
 def attempt_row(attempt: Attempt) -> Row:
@@ -224,7 +224,7 @@ def attempt_row(attempt: Attempt) -> Row:
 
 
 def attempt_of(row: Row) -> Attempt:
-    """Without its parts and steps."""
+    """The attempt of a row, without its parts and steps."""
     (
         job_id, attempt, _nodes, _node_count, _tasks, _cpus, _gpus, _memory_mib, allocated_at, start_at, end_at,
         outcome, exit_code, signal, reason, why, failure_class, then, grace_s, master_port, next_step, user_cpu_s,
@@ -265,12 +265,12 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def allocation_row(attempt_id: AttemptId, part: Part) -> Row:
-    """Of a part that its node still has."""
+    """The row of a part that its node still has."""
     return (*_allocation(attempt_id, part), None, None, None, None)
 
 
 def freed_allocation_row(attempt_id: AttemptId, grant: Grant, freed_at: float, usage: Usage) -> Row:
-    """Of a part that is gone: what it was is known from the grant."""
+    """The row of a part that is gone, from its grant."""
     part = Part(grant=grant, phase=PartPhase.STOPPING)
     return (*_allocation(attempt_id, part), freed_at, usage.user_cpu_s, usage.system_cpu_s, usage.max_rss_mib)
 
@@ -293,11 +293,11 @@ def part_of(row: Row) -> Part:
     return Part(grant=grant, phase=PartPhase(phase), is_stranded=bool(is_stranded))
 
 
-# ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_row(step: Step) -> Row:
-    """The key opens step doors; an ended step needs none, so it is not kept."""
+    """The row of a step; the secret key is left out for an ended step, which needs none."""
     parts, usage = step.layout.parts, step.usage
     return (
         step.step_id.job_id, step.step_id.attempt, step.step_id.step, step.layout.name,
@@ -440,7 +440,7 @@ def answer_of(row: Row) -> Answer:
 
 
 def _subject_of(kind: type) -> Callable[[Any], int | None]:
-    """How an event of this kind tells which one job it is about."""
+    """The function that returns the job id of an event of this kind."""
     fields = kind.__struct_fields__  # type: ignore[attr-defined]
     if "job_id" in fields:
         return lambda event: event.job_id
@@ -477,13 +477,13 @@ def audit_entry_of(row: Row) -> AuditEntry:
     )
 
 
-# ── one turn as values ────────────────────────────────────────────────────────────────────────────────────────
+# ── one turn as values ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
-    """What changed since the last call, as values, and those `events`; the cluster's notes of changes start anew.
+    """The rows changed since the last call and the `events`, as a `Batch`; the cluster's record of changes is cleared.
 
-    What is audited becomes lines of the audit trail, and is not in the change log besides.
+    `Audited` events become entries of the audit trail instead of events.
     """
     changes = cluster.changes
     cluster.changes = Changes()
@@ -521,7 +521,7 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
 
 
 def _has_rare(changes: Changes) -> bool:
-    """Not the turns of jobs, of which there are thousands a second."""
+    """Whether tables changed other than those of jobs, which change thousands of times a second."""
     return bool(changes.nodes or changes.keys or changes.accounts or changes.qos or changes.limits or changes.budgets)
 
 
@@ -555,7 +555,7 @@ def _attempt(cluster: Cluster, changes: Changes, attempt_id: AttemptId) -> Attem
 
 
 def _changed_jobs(cluster: Cluster, changes: Changes) -> Rows:
-    """A job that waits again may have no attempt in memory."""
+    """Rows of the changed jobs; a requeued job may have no attempt in memory."""
     rows = []
     for job_id in changes.jobs:
         job = cluster.jobs.get(job_id) or changes.departed_jobs[job_id]
@@ -612,15 +612,15 @@ def _rare_deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
     }
 
 
-# ── the cluster from its rows ─────────────────────────────────────────────────────────────────────────────────
+# ── the cluster from its rows ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
-    """The cluster of these rows, indices built.
+    """The cluster of these rows, with its indices.
 
-    ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; those
-    of forgotten attempts are passed over.  ``notices``: those that wait.
-    ``reservations``: those not gone.  ``occurrences``: those not past.  All of the other tables.
+    ``jobs`` and ``attempts``: those not forgotten.  ``allocations``: those not freed.  ``steps``: running ones; steps
+    of forgotten attempts are skipped.  ``notices``: waiting ones.  ``reservations``: those not gone.
+    ``occurrences``: those not past.  All rows of the other tables.
     """
     cluster = Cluster(
         jobs={JobId(row[0]): job_of(row) for row in tables["jobs"]},
@@ -657,7 +657,7 @@ def cluster_of(tables: Mapping[str, Iterable[Row]]) -> Cluster:
 
 
 def _add_parts(cluster: Cluster, rows: Iterable[Row]) -> None:
-    """In the order of the grants, whatever the order of the rows; a row does not hold all of its grant."""
+    """Add the parts to an attempt, in the order of its grants; a row does not hold all of its grant."""
     parts: dict[AttemptId, dict[str, Part]] = {}
     for row in rows:
         parts.setdefault(AttemptId(row[0], row[1]), {})[row[2]] = part_of(row)
