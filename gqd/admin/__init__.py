@@ -1,1 +1,1 @@
-"""What root does to set a controller up: `gqd init`, the system user, the state directory."""
+"""Setting up a controller as root: `gqd init`, the system user, the state directory."""

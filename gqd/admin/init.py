@@ -1,8 +1,8 @@
-"""`gqd init`: the files of a system's cluster on a fresh host, and the words with which other hosts join.
+"""`gqd init`: creates the files of a system's cluster on a host, and shows the commands with which other hosts join.
 
-Owns gq.toml as it is written first; afterwards the file is the administrator's, and only a ``[[node]]`` for this host
-is ever added.  It replaces nothing: what is there already is kept or named in a refusal.  gq.toml is written last, so
-that an interrupted call is simply made again.
+Owns the first gq.toml; afterwards the file is the administrator's, and only a ``[[node]]`` for this host is ever added.
+It replaces nothing: existing files are kept, or named in a refusal.  gq.toml is written last, so that an interrupted
+call can simply be repeated.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ _DATABASE = "gq.db"
 
 
 class InitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for; empty: not said."""
+    """Options of `gqd init`; empty: not given."""
 
     cluster: str = ""
     listen: str = ""
     address: str = ""
     node: str = ""
-    """This host is to be a node of this name, too."""
+    """Name of the node that this host also becomes."""
     user: str = ""
     """System user that gqd runs as."""
 
 
-# ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── setting up ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def set_up(location: Location, wish: InitOptions) -> tuple[Config, bool]:
-    """The cluster's configuration, and whether anything of the host was changed.  `Refusal` where it cannot be."""
+    """Set up the host; returns the configuration, and whether anything was changed.  Raises `Refusal`."""
     if os.geteuid() != 0:
         hint = (
             f"{SYSTEM_CONFIG} is there already: `gqinfo` shows the cluster"
@@ -94,7 +94,7 @@ def set_up(location: Location, wish: InitOptions) -> tuple[Config, bool]:
 
 
 def _complete(location: Location, wish: InitOptions) -> tuple[Config, bool]:
-    """A host that was set up before: it must be as wished, and may become a node."""
+    """Check a host that was set up before against the options, and add a node if they ask for one."""
     config = load_config(location)
     _check_is_controller(location, config)
     config, is_moved = _give_user(location, config, wish.user)
@@ -114,9 +114,9 @@ def _complete(location: Location, wish: InitOptions) -> tuple[Config, bool]:
 
 
 def _give_user(location: Location, config: Config, user: str) -> tuple[Config, bool]:
-    """gqd gets the user of gq.toml, or that of ``--user``, and what it kept as root; whether gq.toml has changed.
+    """Set gqd's user in gq.toml from ``--user``; returns the configuration, and whether gq.toml was changed.
 
-    gq.toml names the user before anything moves: gqd then starts with all of its state or not at all.
+    gq.toml names the user before any file moves, so that gqd starts with all of its state or not at all.
     """
     named = config.controller.user
     if named and user not in ("", named):
@@ -140,7 +140,7 @@ def _give_user(location: Location, config: Config, user: str) -> tuple[Config, b
 
 
 def _make_user(location: Location, user: str) -> tuple[Location, pwd.struct_passwd | None]:
-    """The account with its directories, and in them what gqd kept as root; None: gqd runs as root."""
+    """Create the account and its directories, and move gqd's state there; account None: gqd runs as root."""
     own = controller_location(location, user)
     if own is location:
         return own, None
@@ -150,7 +150,7 @@ def _make_user(location: Location, user: str) -> tuple[Location, pwd.struct_pass
 
 
 def with_user(text: str, user: str, path: str) -> str:
-    """gq.toml with the user in its table ``[controller]``, which is added where there is none."""
+    """The text of gq.toml with the user in its table ``[controller]``, which is added if missing."""
     line = _user_line(user)
     found = re.search(r"^\s*\[\s*controller\s*\][^\n]*(\n|$)", text, re.MULTILINE)
     if found is None and "controller" in tomllib.loads(text):
@@ -204,7 +204,7 @@ def _check_wish(config: Config, wish: InitOptions) -> None:
 
 
 def _check_no_other(location: Location) -> None:
-    """No queue of a cluster whose gq.toml is gone."""
+    """Refuse if there is a queue of a cluster whose gq.toml is missing."""
     directories = (location.state_dir, f"{location.state_dir}/{CONTROLLER_DIR}")
     for database in (path for path in (Path(one, _DATABASE) for one in directories) if path.exists()):
         raise Refusal(
@@ -221,7 +221,7 @@ def _make_directories(location: Location) -> None:
 
 
 def _make_server_keys(location: Location) -> None:
-    """A pair that is there is used, also where an interrupted call left only its secret half."""
+    """Create the server keys; an existing pair is kept, and a missing public key is made from the secret one."""
     secret, public = server_key_path(location.keys_dir), server_public_path(location.keys_dir)
     if not secret.exists():
         public.unlink(missing_ok=True)
@@ -231,7 +231,7 @@ def _make_server_keys(location: Location) -> None:
 
 
 def _make_node_keys(location: Location, node: str) -> None:
-    """For its step door, to which other hosts connect; to gqd it speaks by the socket of this host."""
+    """Create the node's keys, for its step listener; the node reaches gqd through a local socket."""
     secret, public = node_key_path(location.keys_dir, node), node_public_path(location.keys_dir, node)
     if secret.exists():
         read_keys(secret)
@@ -241,11 +241,11 @@ def _make_node_keys(location: Location, node: str) -> None:
 
 
 def why_shared_tmp(location: Location) -> str:
-    """Why jobs of this host cannot have a /tmp of their own; empty: they can."""
+    """Why jobs of this host cannot have a private /tmp; empty: they can."""
     return job_tmp.why_not(location.state_dir)
 
 
-# ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def config_text(wish: InitOptions, why_shared_tmp: str) -> str:
@@ -277,13 +277,13 @@ default = true
 
 
 def _host_of(listen: str) -> str:
-    """The one address that is listened on; empty where it is all of them."""
+    """The host part of a listen address; empty: all addresses."""
     host = listen.removeprefix("tcp://").rpartition(":")[0]
     return "" if host in ("*", "0.0.0.0", "[::]") else host
 
 
 def node_text(node: str, address: str, listen: str, why_shared_tmp: str) -> str:
-    """The table of this host's node; its step door is open on the addresses that the controller listens on."""
+    """The ``[[node]]`` table of this host; its step listener uses the addresses of the controller's listener."""
     step_listen = f"tcp://{_host_of(listen) or '*'}:{STEP_PORT}"
     return f"""
 [[node]]                         # this host runs jobs, too
@@ -294,15 +294,15 @@ address = "{address}"
 
 
 def own_node(config: Config) -> str:
-    """The node that this host is, too; empty: none."""
+    """Name of the node on this host; empty: none."""
     return next((node.name for node in config.nodes if node.controller is None), "")
 
 
-# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Started(NamedTuple):
-    """Where the logs are; empty: it ran already.  ``token``: the file of a new one; None: no other host can join."""
+    """Paths of the logs (empty: the daemon ran already), and the file of a new token; None: no other host can join."""
 
     gqd_log: str
     gqnode_log: str
@@ -310,7 +310,7 @@ class Started(NamedTuple):
 
 
 def start(location: Location, node: str) -> Started:
-    """Start what does not run, and make a token where other hosts can join.  `node`: that of this host; empty: none."""
+    """Start the daemons that do not run, and create a token if other hosts can join; `node`: of this host, or ''."""
     with Client(location, timeout_s=5.0) as client:
         gqd = service.start(service.CONTROLLER, location, lambda: _answers(client))
         gqnode = service.start(service.NODE, location, lambda: _has_registered(client, node)) if node else ""
@@ -331,7 +331,7 @@ def _answers(client: Client) -> bool:
 def _has_registered(client: Client, node: str) -> bool:
     try:
         answer = client.ask(ListNodes(names=(node,)))
-    except (Unreachable, Refusal):  # not there, or not yet known
+    except (Unreachable, Refusal):  # gqd does not answer yet, or does not know the node yet
         return False
     return isinstance(answer, Nodes) and any(_is_up(one) for one in answer.nodes)
 
@@ -347,11 +347,11 @@ def _make_token(client: Client, path: Path) -> None:
     write_file(path, format_token(answer.server_key.encode(), pair.secret) + "\n", 0o600)
 
 
-# ── telling ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── next steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def endpoint(config: Config) -> str:
-    """Where other hosts reach the controller."""
+    """The endpoint at which other hosts reach the controller."""
     return f"tcp://{_address(config)}:{_listen(config).rpartition(':')[2]}"
 
 
@@ -365,7 +365,7 @@ def _address(config: Config) -> str:
 
 
 def what_next(config: Config, token: Path | None) -> str:
-    """The next steps, as lines to copy.  `token`: the file of a new token; None: gqd was not started."""
+    """The next steps, as commands to copy.  `token`: the file of a new token; None: gqd was not started."""
     steps = _how_to_join(config, token)
     hint = service.manual_hint()
     return f"{steps}\n\n{hint}" if hint else steps

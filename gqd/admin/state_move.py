@@ -1,7 +1,7 @@
-"""Root's state of a controller becomes its user's: databases and keys move into the directory of `[controller] user`.
+"""Moves a controller's databases and keys from root's directory to that of `[controller] user`.
 
 Every file moves by one rename, and gqd refuses to start while a database is left behind, so that an interrupted move
-is simply made again.
+can simply be repeated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NODE_KEYS = "nodes"
 
 
 def move_state(location: Location, own: Location, account: pwd.struct_passwd) -> None:
-    """Move what gqd kept as root; nothing to do where nothing is there.  `Refusal` while gqd runs.
+    """Move the state that gqd kept as root, if there is any.  `Refusal` while gqd runs.
 
-    The keys of nodes of this host stay, and a copy of the controller's public key: they are gqnode's.
+    The keys of this host's nodes and a copy of the controller's public key stay, since gqnode uses them.
     """
     databases = state_files(location.state_dir)
     secret = server_key_path(location.keys_dir)
@@ -52,7 +52,7 @@ def refuse_running(location: Location) -> None:
 
 
 def _refuse_second(path: Path, directory: Path) -> None:
-    """Two queues: which is the cluster's is not for a command to say.  An interrupted move leaves no such pair."""
+    """Refuse if both directories have this database; an interrupted move leaves no such pair."""
     if Path(directory, path.name).exists():
         raise Refusal(
             "other_state", f"{path} is there, and {directory / path.name} too", f"move one of them away, with {path}-*"
@@ -60,7 +60,7 @@ def _refuse_second(path: Path, directory: Path) -> None:
 
 
 def _move_keys(location: Location, own: Location, account: pwd.struct_passwd) -> None:
-    """The secret key last: while it is there, the keys are not all moved."""
+    """Move the keys, the secret one last: while it is in the old place, the move is not complete."""
     public, secret = server_public_path(location.keys_dir), server_key_path(location.keys_dir)
     pinned = Path(location.keys_dir, _NODE_KEYS)
     if pinned.is_dir():
@@ -77,6 +77,6 @@ def _move_keys(location: Location, own: Location, account: pwd.struct_passwd) ->
 
 
 def _give(path: Path, directory: Path, account: pwd.struct_passwd) -> None:
-    """`path` lies where only root writes: nobody can put another file in its place."""
+    """Give a file to the user and move it; only root can write to its directory, so no other user can replace it."""
     os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
     path.replace(directory / path.name)

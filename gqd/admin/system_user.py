@@ -1,8 +1,8 @@
-"""The system user that gqd of the system's cluster runs as: making it, and becoming it before anything is opened.
+"""The system user of gqd: creates the account, and changes to it before gqd opens anything.
 
-Owns the change of identity.  gqd is started as root, by systemd or by hand; `prepare` makes the two directories that
-belong to the user, and links to its sockets where commands look; `become` gives up root for good.  An administrator
-who wants gqd to run as root says so: ``[controller] user = "root"``.
+Owns the change of identity.  gqd is started as root, by systemd or by hand; `prepare` creates the two directories that
+belong to the user, and links to its sockets where commands look for them; `become` gives up root for good.  With
+``[controller] user = "root"`` gqd stays root.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def prepare(location: Location, config: Config) -> Location:
-    """Make the directories of gqd; where it keeps its state and its sockets.
+    """Create gqd's directories of state and sockets; returns their location.
 
-    They belong to the user that gq.toml names; where it names none, and in a private cluster, to this process's user.
+    They belong to the user in gq.toml; without one, and in a private cluster, to this process's user.
     """
     user = config.controller.user
     if location.is_private and user:
@@ -69,7 +69,7 @@ def prepare(location: Location, config: Config) -> Location:
 
 
 def become(user: str) -> None:
-    """Give up root for this user, for good; no program that gqd runs later gains rights, either."""
+    """Change from root to this user, for good; programs that gqd runs later cannot gain privileges either."""
     account = account_of(user)
     if os.geteuid() == 0:
         _give_up_root(account)
@@ -87,7 +87,7 @@ def _refuse_other_user(config: Config, account: pwd.struct_passwd) -> None:
 
 
 def account_of(user: str) -> pwd.struct_passwd:
-    """The account of `[controller] user`, which is not root's."""
+    """The account of `[controller] user`; `Refusal` if it does not exist or has uid 0."""
     try:
         account = pwd.getpwnam(user)
     except KeyError:
@@ -100,7 +100,7 @@ def account_of(user: str) -> pwd.struct_passwd:
 
 
 def _refuse_old_state(location: Location) -> None:
-    """A queue in root's directory would be left behind, and a new, empty one would take its place."""
+    """Refuse to start while a queue is left in root's directory, since a new, empty one would replace it."""
     left = next(iter(state_files(location.state_dir)), None)
     if left is not None:
         hint = "`gqd init` gives it to the user of [controller] and keeps all jobs"
@@ -108,12 +108,12 @@ def _refuse_old_state(location: Location) -> None:
 
 
 def state_files(state_dir: str) -> list[Path]:
-    """The databases in a directory, with what SQLite keeps beside them."""
+    """The database files in a directory, including SQLite's auxiliary files."""
     return sorted(path for path in Path(state_dir).glob("*.db*") if path.name.startswith(("gq.db", "blobs.db")))
 
 
 def make_directories(location: Location, own: Location, account: pwd.struct_passwd) -> None:
-    """Make, as root, the user's directories for state and sockets below root's own, and links where commands look."""
+    """Create, as root, the user's directories of state and sockets below root's, and links where commands look."""
     make_own_directory(Path(location.state_dir), 0o711)
     make_own_directory(Path(location.run_dir), 0o755)
     give_directory(Path(own.state_dir), account, 0o700)
@@ -123,7 +123,7 @@ def make_directories(location: Location, own: Location, account: pwd.struct_pass
 
 
 def give_directory(path: Path, account: pwd.struct_passwd, mode: int) -> None:
-    """A directory of the user's below one that only root writes to."""
+    """Create a directory of the user below one that only root can write to."""
     path.mkdir(mode=mode, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, account.pw_uid):
@@ -135,7 +135,7 @@ def give_directory(path: Path, account: pwd.struct_passwd, mode: int) -> None:
 
 
 def _give_log(account: pwd.struct_passwd) -> None:
-    """Standard error, where it is a log of gq: the user opens it again after a rotation."""
+    """Give the user gqd's log file, if standard error is one, so that it can be reopened after a rotation."""
     found = os.fstat(2)
     path = Path("/proc/self/fd/2").resolve()
     if not stat.S_ISREG(found.st_mode) or str(path.parent) != LOG_DIR or found.st_uid == account.pw_uid:
@@ -162,7 +162,7 @@ def _cannot_become(account: pwd.struct_passwd, error: OSError) -> Refusal:
 
 @contextmanager
 def acting_as(account: pwd.struct_passwd | None) -> Iterator[None]:
-    """As root, in a process of one thread: what is made inside belongs to the user.  None: to root."""
+    """Act as the user within the block, as root and with a single thread; account None: act as root."""
     if account is None:
         yield
         return
@@ -178,11 +178,11 @@ def acting_as(account: pwd.struct_passwd | None) -> Iterator[None]:
         os.setgroups(groups)
 
 
-# ── making the user ───────────────────────────────────────────────────────────────────────────────────────────
+# ── creating the user ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def ensure_user(user: str, home: Path) -> pwd.struct_passwd:
-    """The account, made as one of the system if there is none."""
+    """The account of this name, created as a system account if missing."""
     try:
         account = pwd.getpwnam(user)
     except KeyError:

@@ -1,4 +1,4 @@
-"""Waits and utilisation over time, as an SVG file and as block characters for a terminal: text, which others write."""
+"""Draws waits and utilisation over time, as the text of an SVG file and as block characters for a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 SVG_PIECES = 400
 WIDTH, HEIGHT, LEFT, GAP = 960, 220, 80, 50
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Told apart also by those who see few colours; names beside the lines carry the meaning."""
+"""Colours that the colour-blind can distinguish; names beside the lines carry the meaning."""
 DAY_S = 86400.0
 
 
-# ── terminal ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── terminal ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def blocks(courses: Sequence[Course]) -> str:
-    """Two lines for each policy: what part of the GPUs was in use, and how long those waited who came then."""
+    """Two lines for each policy: the share of the GPUs in use, and the mean wait by time of submission."""
     top_s = _longest_wait(courses)
     name = max(len(course.name) for course in courses)
     days = courses[0].span_s / DAY_S
@@ -36,7 +36,7 @@ def _bars(values: Floats, top: float) -> str:
 
 
 def _level(value: float, top: float) -> int:
-    """Whatever is more than nothing is seen."""
+    """Index of the block character for a value; any positive value is visible."""
     if math.isnan(value) or value <= 0:
         return 0
     return max(1, min(len(BLOCKS) - 1, round(value / top * (len(BLOCKS) - 1))))
@@ -53,11 +53,11 @@ def _spoken(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-# ── SVG ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── SVG ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def svg(courses: Sequence[Course], title: str) -> str:
-    """Two panels, one above the other, over the same time."""
+    """An SVG with two panels, one above the other, over the same time."""
     top_s = _longest_wait(courses)
     bottom = 2 * (HEIGHT + GAP) + 30 + 18 * len(courses)
     parts = [
@@ -79,7 +79,7 @@ def svg(courses: Sequence[Course], title: str) -> str:
 
 
 def _panel(y: int, name: str, told: Callable[[float], str], top: float, span_s: float) -> list[str]:
-    """Frame, name, and three lines across."""
+    """A panel's frame, name, and three horizontal lines."""
     parts = [
         f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999999"/>',
         f'<text x="{LEFT + 6}" y="{y + 15}">{name}</text>',
@@ -94,7 +94,7 @@ def _panel(y: int, name: str, told: Callable[[float], str], top: float, span_s: 
 
 
 def _line(y: int, values: Sequence[float], top: float, colour: str) -> str:
-    """Broken where there is no value."""
+    """A line, interrupted where there is no value."""
     steps: list[str] = []
     is_down = False
     for place, value in enumerate(values):

@@ -1,10 +1,10 @@
-"""The controller and the planner of the daemon under an event heap and a virtual clock.  Pure.
+"""Runs the daemon's controller and planner with an event heap and a virtual clock.  Pure.
 
-Nothing is decided here: submissions, reports of virtual nodes and ticks go into the same `Controller` that the daemon
-runs, and the plans of the same `Planner` are adopted by it.  At one instant come all ends, then all arrivals, then one
-planning pass that is run to its end; what it starts starts at that instant.  The same input gives the same output.
+Nothing is decided here: submissions, reports of virtual nodes and ticks are inputs of the same `Controller` that the
+daemon runs, which adopts the plans of the same `Planner`.  At one instant the engine handles all ends, then all
+arrivals, then runs one complete planning pass, whose jobs start at that instant.  Equal input gives equal output.
 
-A tick comes when the controller asks to be woken, and now and then so that ended jobs leave memory.
+Ticks come when the controller asks to be woken, and at intervals so that ended jobs leave memory.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from gqd.state.policy import Policy
 EPOCH = 1_000_000_000.0
 """Instant of the controller's clock at the trace's second 0."""
 FORGET_AFTER = 512
-"""So many jobs end between two ticks at most."""
+"""Maximum number of job ends between two ticks."""
 FIRST_UID = 100_000
 _ROOT = Peer(uid=0, gid=0, user="root")
 _ROUTE = ("clients", b"")
 _STEP = 10**9
-"""More than a planning pass takes."""
+"""Units of work for a step of the planner; more than a pass takes."""
 MAX_PASSES = 64
-"""At one instant."""
+"""Planning passes at one instant."""
 
 
 class Gap(NamedTuple):
-    """From when a job was stopped until it started again."""
+    """The time (s of the trace) from a job's stop until it started again."""
 
     place: int
-    """Of the job in the trace."""
+    """Index of the job in the trace."""
     from_s: float
     to_s: float
 
 
 @dataclass(slots=True)
 class Run:
-    """What became of each job, in the order of the trace: NaN where it never came so far.
+    """Starts and ends (s) of the jobs, in the order of the trace; NaN: the job did not start, or end.
 
     A job that is stopped and starts again has one start, the first, and one end.
     """
@@ -65,15 +65,17 @@ class Run:
     starts_s: list[float]
     ends_s: list[float]
     refused: dict[int, str] = field(default_factory=dict)
-    """By place of the job in the trace: why the controller did not take it."""
+    """Why the controller refused a job, by its index in the trace."""
     gaps: list[Gap] = field(default_factory=list)
     passes: int = 0
     inputs: int = 0
 
 
 class Engine:
-    """`jobs` sorted by submission; `knows`: the controller is told how long each will run; `resume_s` is what a job
-    that was stopped needs to go on."""
+    """A simulation of `jobs`, sorted by submission.
+
+    `knows`: the controller knows each run time; `resume_s`: seconds that a stopped job needs to resume.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Engine:
         self._virtual_nodes = VirtualNodes(site.nodes, self._lengths, start_delay_s, resume_s)
         self._places: dict[JobId, int] = {}
         self._heap: list[tuple[float, int, int, NodeReport]] = []
-        """(instant, place of the job in the trace, running number, what is said)."""
+        """(instant, index of the job in the trace, serial number, report)."""
         self._count = 0
         self._ended = 0
         self._forgotten = 0
@@ -106,7 +108,7 @@ class Engine:
         return self._controller
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Run:
-        """Until all jobs have ended, or nothing can happen any more.  `progress` hears how many jobs have ended."""
+        """Run until all jobs have ended, or nothing can happen; calls `progress` with the number of ended jobs."""
         first_s = self._jobs[0].submit_s if self._jobs else 0.0
         self._set_up(EPOCH + first_s)
         position, now = 0, EPOCH + first_s
@@ -124,14 +126,14 @@ class Engine:
             if wakes_at <= now or self._ended - self._forgotten >= FORGET_AFTER:
                 self._forgotten = self._ended
                 self._handle(Tick(), now)
-                self._controller.cluster.changes = Changes()  # rows that are owed to a store, and there is none
+                self._controller.cluster.changes = Changes()  # changed rows, which no store needs here
                 progress(self._ended)
             self._plan(now)
 
-    # ── what happens ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── inputs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _set_up(self, now: float) -> None:
-        """Nodes register; accounts and what belongs to them are set up."""
+        """Register the nodes, and set up accounts, QOS, limits and reservations."""
         self._obey(self._controller.resume(now).effects, now)
         for hello in self._virtual_nodes.hellos():
             self._handle(hello, now)
@@ -174,7 +176,7 @@ class Engine:
                 raise Refusal(effect.body.code, effect.body.message, effect.body.hint)
 
     def _plan(self, now: float) -> None:
-        """One pass, to its end; another only if the controller itself wants it at once."""
+        """Run a complete pass; run another one only if the controller wants it at once."""
         for _ in range(MAX_PASSES):
             if not self._controller.wants_plan(now):
                 return
@@ -215,7 +217,7 @@ class Engine:
             self._run.gaps.append(Gap(place, stopped_at - EPOCH, at_s))
 
     def _obey(self, effects: Iterable[Effect], now: float) -> None:
-        """Nodes do as they are told; what they say follows in the same instant, or is brought up later."""
+        """Let the nodes carry out orders; handle their reports now or schedule them."""
         said, later = self._virtual_nodes.obey(effects, now)
         for one in later:
             self._push(one, now)
@@ -223,7 +225,7 @@ class Engine:
             self._report(report, now)
 
     def _as_they_were_taken(self, said: list[NodeReport]) -> list[NodeReport]:
-        """The nodes of a gang are given back in the order in which they were chosen, so that ties stay fair."""
+        """The reports sorted so that a job's nodes are freed in the order in which they were chosen."""
         nodes = self._controller.cluster.nodes
         if any(not isinstance(one.body, wire.CellEmptied) for one in said):
             return said
@@ -236,7 +238,7 @@ class Engine:
 
 
 def _for_virtual_nodes(site: Site, policy: Policy, start_delay_s: float) -> Policy:
-    """The site's partitions, everybody served; a virtual node is never silent, and may take its time to prepare."""
+    """The policy with the site's partitions, for all users; virtual nodes are never lost, and may prepare slowly."""
     timers = msgspec.structs.replace(
         policy.timers,
         node_lost_s=math.inf,

@@ -1,6 +1,6 @@
-"""`gqsim`: a trace, or the cluster's own history, through the controller and the planner that gqd runs.
+"""`gqsim`: replays a trace, or the cluster's own history, with the controller and the planner of gqd.
 
-The command alone: options, files, progress.  It is a command of gq that needs the deciding code, so it is here.
+This module has only the command's options and output.  It is here because it needs the deciding code.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ COLUMNS = (
     ("USED", "gpu_utilisation"),
     ("WALL s", "wall_s"),
 )
-"""Columns of the table: header with the unit, key of the summary."""
+"""Columns of the table: (header with the unit, key of the summary)."""
 TERMINAL_PIECES = 60
 REASONS_TOLD = 3
 NAMES_TOLD = 5
-"""Of jobs that were dropped."""
+"""Dropped jobs that are named for each reason."""
 
 
 def run(arguments: Arguments) -> int:
@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _tell_lost(name: str, lost: Sequence[LeftOut]) -> None:
-    """The first of each reason, with how many more there are."""
+    """Report the dropped jobs: the first of each reason, and the number of the others."""
     alike: dict[str, list[str]] = {}
     for one in lost:
         alike.setdefault(one.why, []).append(one.name)
@@ -85,7 +85,7 @@ def _named(names: Sequence[str], why: str) -> str:
 
 
 def _refuse_unwritable(arguments: Arguments) -> None:
-    """Before the replay, which may take minutes."""
+    """Refuse output files that cannot be written, before the replay, which may take minutes."""
     for name in ("out", "jobs", "plot"):
         path = arguments.text(name)
         if path and not Path(path).absolute().parent.is_dir():
@@ -117,11 +117,11 @@ def _show(arguments: Arguments, replays: Sequence[Replay], summaries: dict[str, 
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Of a table; one that is wider than the terminal is told a line for each figure."""
+    """Width of the table; a table wider than the terminal is shown with a line for each figure."""
     return sum(max(map(len, cells)) + 1 for cells in zip(*rows, strict=True)) - 1
 
 
-# ── what comes of it ──────────────────────────────────────────────────────────────────────────────────────────
+# ── what comes of it ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _row(name: str, summary: Summary) -> list[str]:
@@ -153,7 +153,7 @@ def _write_files(arguments: Arguments, replays: Sequence[Replay], summaries: dic
 
 
 def _one_of(path: Path, name: str, count: int) -> Path:
-    """``starts.csv`` of several policies is ``starts.fifo.csv`` …"""
+    """The output file of one of several policies: ``starts.fifo.csv`` for ``starts.csv``."""
     return path if count == 1 else path.with_name(f"{path.stem}.{name.replace('/', '_')}{path.suffix}")
 
 

@@ -1,7 +1,7 @@
-"""The cluster's own history as a trace: jobs as they were asked for and as long as they ran, on the nodes of today.
+"""Reads the cluster's own history as a trace: jobs with their requests and run times, on the present nodes.
 
-Asks the controller, as the commands do, and changes nothing.  A job counts as submitted when it could have started
-(its dependencies and its ``--begin`` had been met), and asks for what it asked for then.
+It queries the controller, as the commands do, and changes nothing.  A job counts as submitted when it could have
+started (its dependencies and its ``--begin`` had been met), with its original request.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class History(NamedTuple):
     jobs: list[SimJob]
     site: Site
     recorded: Run
-    """What really became of them, in the same order."""
+    """The actual starts and ends of the jobs, in the same order."""
 
 
 def read_history(controller: Client, since: float) -> History:
-    """Jobs that started and ended since then; `Refusal` where there is none."""
+    """Read the jobs that started and ended since `since`; `Refusal` if there are none."""
     rows = [one for one in _jobs(controller, since) if _ran(one, since)]
     if not rows:
         raise Refusal("no_history", "no job has started and ended in that time", "go back further with --since")
@@ -81,7 +81,7 @@ def _sim_job(job: JobInfo) -> SimJob:
     )
 
 
-# ── the cluster of today ──────────────────────────────────────────────────────────────────────────────────────
+# ── the cluster of today ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _site(controller: Client, jobs: list[SimJob]) -> Site:
@@ -109,7 +109,7 @@ def _inventory(node: NodeInfo) -> Inventory:
 
 
 def _setup(there: client.Accounts, jobs: list[SimJob]) -> tuple[client.RequestBody, ...]:
-    """Accounts, members, QOS and limits as they are; what jobs name that is gone comes back for them."""
+    """Requests that create the present accounts, members, QOS and limits, and removed ones that jobs name."""
     known = {one.name: one for one in there.accounts} | {ROOT: AccountInfo(name=ROOT)}
     gone = dict.fromkeys(job.account for job in jobs if job.account and job.account not in known)
     members = {(one.user, one.account): one for one in there.members}
@@ -134,7 +134,7 @@ def _member(job: SimJob) -> MemberInfo:
 
 
 def _from_the_top(accounts: dict[str, AccountInfo]) -> list[AccountInfo]:
-    """Whoever is above comes before; the root needs no making."""
+    """The accounts, each after its parent, without the root."""
 
     def depth(one: AccountInfo) -> float:
         above, count = one.name, 0

@@ -1,7 +1,7 @@
-"""Under what a trace is replayed: a policy that has a name, or the tables of a gq.toml, with ``--set`` on top.
+"""Policies of a replay: a named policy, or the tables of a gq.toml, with ``--set`` on top.
 
-The tables are read by the daemon's own reader, so that a file means here what it means there; what is no matter of
-scheduling (doors, nodes, partitions of the file) has no effect on virtual nodes.
+The daemon's own reader reads the tables, so that a file has the same meaning here.  Settings not about scheduling
+(listeners, nodes, partitions of the file) have no effect on virtual nodes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gqd.shell.settings import policy_of
 from gqd.state.policy import Policy
 
 TABLES = ("scheduler", "priority", "billing", "accounts", "limits", "timers", "licenses", "topology")
-"""Whose keys ``--set`` may name."""
+"""Tables whose keys ``--set`` may change."""
 PRESENT, CHANGED = "present", "changed"
 USER_LIMITS = 5.0
-"""``easy-user``: what names no limit gets so many times its length."""
+"""``easy-user``: a job without a time limit gets its run time multiplied by this."""
 
 
 class SimPolicy(NamedTuple):
     name: str
-    """As the summary calls it."""
+    """Name in the summary."""
     policy: Policy
 
     @property
     def knows(self) -> bool:
-        """It is told how long each job will run."""
+        """Whether the controller knows the run time of each job."""
         return self.policy.scheduling.expect == "exact"
 
     def limits_factor(self, said: float | None) -> float | None:
@@ -43,9 +43,9 @@ class SimPolicy(NamedTuple):
 
 
 def read_policies(words: Sequence[str], changes: Sequence[str], own: Config | None = None) -> list[SimPolicy]:
-    """One for each word: a name, or a file that ends in ``.toml``; `UsageError` where there is none of that name.
+    """A policy for each word: a name, or a file that ends in ``.toml``; `UsageError` if it does not exist.
 
-    `own`: of the cluster whose history it is; what it has of licences and switches is there under every policy.
+    `own`: the configuration of the cluster whose history is replayed; its licences and switches apply to every policy.
     """
     found = []
     for word in dict.fromkeys(words):
@@ -83,14 +83,14 @@ def _tables_of(path: Path) -> dict[str, Any]:
 
 
 def _name_of(word: str, words: Iterable[str]) -> str:
-    """``site/mine.toml`` is ``mine``, unless another would be called so."""
+    """The name of a policy file: ``mine`` for ``site/mine.toml``, unless another policy has that name."""
     name = Path(word).stem if word.endswith(".toml") else word
     others = [Path(one).stem if one.endswith(".toml") else one for one in dict.fromkeys(words) if one != word]
     return word if name in others and name != word else name
 
 
 def _set(raw: dict[str, Any], change: str) -> None:
-    """``scheduler.order=shortest`` over what the tables say; values as TOML has them, words without quotation marks."""
+    """Apply a change such as ``scheduler.order=shortest`` to the tables; strings need no quotation marks."""
     key, equals, text = change.partition("=")
     parts = key.strip().split(".")
     if not equals or len(parts) < 2 or not all(parts):
@@ -121,7 +121,7 @@ def _value_of(text: str) -> Any:
 
 
 def changed(own: Config, path: str, changes: Sequence[str]) -> list[SimPolicy]:
-    """The cluster's own settings as they are, and with changes."""
+    """The policies of the cluster's own settings, and of its settings with changes."""
     present = SimPolicy(PRESENT, policy_of(own, 0))
     if not changes:
         return [present]

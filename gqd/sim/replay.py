@@ -1,7 +1,7 @@
-"""One run of `gqsim`, as its options say: what is read, what is changed, and the replays that come of it.
+"""Runs `gqsim` by its options: reads the trace, changes it, and replays it under each policy.
 
-Owns what the values of those options mean, and the line of progress.  Apart from the command itself, so that its help
-is shown without loading the scheduler.
+Owns the meaning of the options' values, and the progress line.  Separate from the command, so that its help is shown
+without loading the scheduler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gqd.sim.trace import read_trace, with_jitter
 from gqd.sim.workload import LeftOut, SimJob, Site, those_that_fit, with_limits, with_load
 
 ALLOCATIONS = 200_000
-"""Between two looks for garbage: what a replay makes holds no cycles."""
+"""Allocations between two garbage collections; a replay creates no cycles."""
 SHOW_EVERY_S = 0.2
 DEFAULT_SINCE = "30d"
 
@@ -52,7 +52,7 @@ def replay_trace(arguments: Arguments) -> list[Replay]:
 
 
 def replay_own(arguments: Arguments) -> list[Replay]:
-    """What was recorded, and the same jobs under the policy of today, of the changes, or of others."""
+    """The recorded history, and its jobs replayed under the present policy, a changed one, or others."""
     for name in ("cluster", "variant"):
         if arguments.has(name):
             raise UsageError("contradiction", f"`--{name}` is for a trace; history is replayed on the cluster's nodes")
@@ -96,7 +96,7 @@ def _replay(arguments: Arguments, site: Site, policy: SimPolicy, jobs: list[SimJ
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """What is there already is not looked through for garbage, and what comes seldom."""
+    """Exclude existing objects from garbage collection, and collect new ones seldom."""
     usual = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(ALLOCATIONS)
@@ -108,7 +108,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class _Progress:
-    """One line on stderr, if that is a terminal."""
+    """A progress line on stderr, if that is a terminal."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total = name, total
@@ -132,7 +132,7 @@ class _Progress:
             sys.stderr.flush()
 
 
-# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _positive(text: str) -> float:

@@ -1,7 +1,7 @@
-"""What a replay comes to: the summary, the file of starts, and what is in use and waits over time.
+"""Results of a replay: the summary, the file of starts, and utilisation and waits over time.  Pure.
 
 wait = end − submit − duration; bounded slowdown = max(1, (end − submit) / max(duration, 10 s)); percentiles interpolate
-linearly.  Of nobody there is no mean: such values are null.  Pure.
+linearly.  Statistics of no jobs are null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gqd.sim.workload import LeftOut, SimJob
 
 Floats = npt.NDArray[np.float64]
 WIDE_GPUS = 8
-"""Jobs of more are wide."""
+"""Jobs with more GPUs are wide."""
 NODE_GPUS = range(5, 9)
 BOUND_S = 10.0
 
@@ -26,20 +26,20 @@ Summary = dict[str, float | int | None]
 
 
 class Replay(NamedTuple):
-    """One policy's."""
+    """The replay of one policy."""
 
     name: str
     jobs: Sequence[SimJob]
     run: Run
     dropped: Sequence[LeftOut]
-    """Before it began; see `left_out` for all."""
+    """Jobs left out before the replay began; `left_out` lists all."""
     gpus: int
-    """Of the cluster."""
+    """GPUs of the cluster."""
     wall_s: float
 
 
 def summary_of(replay: Replay) -> Summary:
-    """The documented keys, in their order."""
+    """The summary: the documented keys, in their order."""
     ended = _ended(replay)
     submits, starts, ends, lengths, gpus = ended
     waits, away = ends - submits - lengths, _gaps(replay)
@@ -69,7 +69,7 @@ def summary_of(replay: Replay) -> Summary:
 
 
 def left_out(replay: Replay) -> list[LeftOut]:
-    """All that count as dropped: before the replay began, by the controller, or since they never came to an end."""
+    """All dropped jobs: left out before the replay, refused by the controller, or never ended."""
     lost = (
         LeftOut(job.name, replay.run.refused.get(place, "it never came to its end"))
         for place, (job, end_s) in enumerate(zip(replay.jobs, replay.run.ends_s, strict=True))
@@ -79,7 +79,7 @@ def left_out(replay: Replay) -> list[LeftOut]:
 
 
 def _ended(replay: Replay) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """(submits, starts, ends, lengths, GPUs) of the jobs that came to their end."""
+    """(submits, starts, ends, run times, GPUs) of the jobs that ended."""
     rows = [
         (job.submit_s, start_s, end_s, job.runs_s, job.gpus)
         for job, start_s, end_s in zip(replay.jobs, replay.run.starts_s, replay.run.ends_s, strict=True)
@@ -90,7 +90,7 @@ def _ended(replay: Replay) -> tuple[Floats, Floats, Floats, Floats, Floats]:
 
 
 def _gaps(replay: Replay) -> tuple[Floats, Floats, Floats]:
-    """(from, to, GPUs) of the times in which jobs that came to their end had been stopped."""
+    """(from, to, GPUs) of the times during which jobs that ended had been stopped."""
     run = replay.run
     rows = [
         (one.from_s, one.to_s, replay.jobs[one.place].gpus) for one in run.gaps if not math.isnan(run.ends_s[one.place])
@@ -107,11 +107,11 @@ def _percentile(values: Floats, part: float) -> float | None:
     return float(np.percentile(values, part)) if values.size else None
 
 
-# ── the file of starts ────────────────────────────────────────────────────────────────────────────────────────
+# ── the file of starts ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def jobs_csv(replay: Replay) -> str:
-    """``job_id,submit_s,start_s,end_s,gpus``, in the order of submission; of jobs that never ran nothing."""
+    """CSV lines ``job_id,submit_s,start_s,end_s,gpus`` of the jobs that ended, in the order of submission."""
     lines = ["job_id,submit_s,start_s,end_s,gpus"]
     for job, start_s, end_s in zip(replay.jobs, replay.run.starts_s, replay.run.ends_s, strict=True):
         if not math.isnan(end_s):
@@ -125,27 +125,27 @@ def _quoted(text: str) -> str:
 
 
 def _seconds(at: float) -> str:
-    """Whole seconds as whole numbers; a millionth is the finest that the clock carries."""
+    """Seconds rounded to microseconds; whole seconds without a decimal point."""
     rounded = round(at, 6)
     return str(int(rounded)) if rounded == int(rounded) else repr(rounded)
 
 
-# ── over time ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── over time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Course(NamedTuple):
-    """Of one policy, in equal pieces of time from the first submission to the last end."""
+    """Utilisation and waits under one policy, in equal intervals from the first submission to the last end."""
 
     name: str
     span_s: float
     used: Floats
-    """Part of the GPUs that were in use, on average."""
+    """Mean share of the GPUs in use, by interval."""
     wait_s: Floats
-    """Mean wait of the jobs that came in the piece; NaN where none came."""
+    """Mean wait (s) of the jobs submitted in each interval; NaN: none were."""
 
 
 def courses_of(replays: Sequence[Replay], pieces: int) -> list[Course]:
-    """All over the same time."""
+    """The courses of replays, all over the same time."""
     ended = [_ended(replay) for replay in replays]
     first_s = min((float(one[0].min()) for one in ended if one[0].size), default=0.0)
     last_s = max((float(one[2].max()) for one in ended if one[2].size), default=0.0)
@@ -167,7 +167,7 @@ def _course(replay: Replay, ended: tuple[Floats, Floats, Floats, Floats, Floats]
 
 
 def _used_until(ends: Floats, gpus: Floats, edges: Floats, starts: Floats) -> Floats:
-    """GPU seconds used up to each edge."""
+    """GPU-seconds used up to each edge of the intervals."""
     total = np.zeros(len(edges))
     for instants, sign in ((starts, 1.0), (ends, -1.0)):
         order = np.argsort(instants, kind="stable")

@@ -1,8 +1,7 @@
-"""What Slurm recorded: the output of ``sacct --parsable2`` (or ``--parsable``) with a header.
+"""Reads Slurm's records: the output of ``sacct --parsable2`` (or ``--parsable``) with a header.
 
-Owns what its fields mean here.  Lines of steps are passed over, and so are jobs that never ran and those without GPUs;
-what GPUs a job had is in ``AllocTRES`` (or ``ReqTRES``, ``ReqGRES``).  Times are local unless they bring an offset;
-only their differences matter.
+Owns the meaning of its fields.  Steps, jobs that never ran and jobs without GPUs are skipped; the number of GPUs is in
+``AllocTRES`` (or ``ReqTRES``, ``ReqGRES``).  Times without an offset are taken as UTC; only differences matter.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NO_TIME = frozenset({"", "Unknown", "None", "N/A"})
 
 
 def read_sacct(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], str]) -> list[SimJob]:
-    """The jobs that ran on GPUs; submissions are counted from the first of them."""
+    """Read the jobs that ran on GPUs; submissions are relative to the first."""
     lines = text.splitlines()
     header = lines[0].strip().rstrip("|").split("|")
     missing = [name for name in NEEDED if name not in header]
@@ -48,7 +47,7 @@ def read_sacct(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], 
 
 
 def _job(row: dict[str, str], place: str, pool_of: Callable[[Callable[[str], str]], str]) -> SimJob | None:
-    """None: a step, a job that never ran, or one without GPUs."""
+    """The job of a row; None: a step, a job that never ran, or one without GPUs."""
     if "." in row["JobID"]:
         return None
     gpus = next((int(found[1]) for one in _TRES if (found := _GPUS.search(row.get(one, "")))), 0)
@@ -71,7 +70,7 @@ def _job(row: dict[str, str], place: str, pool_of: Callable[[Callable[[str], str
 
 _TRES = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
 _FIELDS = {"vc": "Account", "user": "User", "partition": "Partition"}
-"""Columns of a trace by the name that sacct has for them, for ``pool_by``."""
+"""Names of sacct's fields for the columns that ``pool_by`` may name."""
 
 
 def _elapsed_s(row: dict[str, str], place: str) -> float:

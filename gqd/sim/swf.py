@@ -1,7 +1,7 @@
-"""Traces of the Standard Workload Format (Parallel Workloads Archive, version 2.2).
+"""Reads traces of the Standard Workload Format (Parallel Workloads Archive, version 2.2).
 
-Owns what its 18 fields mean here.  The format counts processors; they are placed as GPUs are, on the nodes that the
-header names (``MaxNodes``, ``MaxProcs``) unless ``--cluster`` describes others.
+Owns the meaning of its 18 fields.  The format counts processors, which are treated as GPUs, on the nodes in the header
+(``MaxNodes``, ``MaxProcs``) unless ``--cluster`` describes others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADER = re.compile(r"^;\s*(MaxNodes|MaxProcs):\s*(\d+)", re.MULTILINE)
 
 
 def swf_pools(text: str) -> tuple[Pool, ...]:
-    """The nodes that the header tells of; empty if it tells of none."""
+    """The pool of nodes in the header; empty: the header has none."""
     said = {name: int(count) for name, count in _HEADER.findall(text)}
     nodes = said.get("MaxNodes") or said.get("MaxProcs", 0)
     processors = said.get("MaxProcs") or nodes
@@ -30,7 +30,7 @@ def swf_pools(text: str) -> tuple[Pool, ...]:
 
 
 def read_swf(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], str]) -> list[SimJob]:
-    """The jobs that ran."""
+    """Read the jobs that ran."""
     jobs = []
     for count, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith(";"):
@@ -53,7 +53,7 @@ def _row(line: str, place: str) -> dict[str, float]:
 
 
 def _job(row: dict[str, float], pool_of: Callable[[Callable[[str], str]], str]) -> SimJob | None:
-    """None: it never ran."""
+    """The job of a row; None: it never ran."""
     processors = int(row["procs"] if row["procs"] > 0 else row["procs_asked"])
     if row["run_s"] <= 0 or processors <= 0 or row["submit_s"] < 0:
         return None
@@ -72,4 +72,4 @@ def _job(row: dict[str, float], pool_of: Callable[[Callable[[str], str]], str]) 
 
 
 _COLUMNS = {"vc": "group"}
-"""Columns of a trace by the name that they have here, for ``pool_by``."""
+"""Names of an SWF row's fields for the columns that ``pool_by`` may name."""

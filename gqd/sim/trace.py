@@ -1,8 +1,8 @@
-"""Traces: a CSV with a line for each job, Slurm's ``sacct --parsable2``, and the Standard Workload Format.
+"""Reads traces: a CSV with a line for each job, Slurm's ``sacct --parsable2``, and the Standard Workload Format.
 
-Owns what their fields mean; a wrong line is a `UsageError` that names file, line, value and rule.  Which of the three a
-file is, is seen from its beginning; ``.gz`` is unpacked.  The cluster is beside a CSV (``NAME.cluster.json``), in the
-header of an SWF file, or given with ``--cluster``.
+Owns the meaning of their fields; an invalid line is a `UsageError` that names file, line, value and rule.  The format
+is recognised by the beginning of the file; ``.gz`` is unpacked.  The cluster is in a file beside a CSV
+(``NAME.cluster.json``), in the header of an SWF file, or given with ``--cluster``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gqd.sim.swf import read_swf, swf_pools
 from gqd.sim.workload import Pool, SimJob, Site, account_from, gpus_wanted, name_from, setup_for, site_of
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
-"""That a CSV must have; ``user``, ``vc`` and ``requested_s`` may be there, others are ignored."""
+"""Required columns of a CSV; ``user``, ``vc`` and ``requested_s`` are optional, others are ignored."""
 JITTER_S = 10
-"""Whole seconds, from 0, that a submission may come later."""
+"""A jitter delays a submission by a whole number of seconds from 0 to below this."""
 
 EXAMPLE = '{"variants": {"all": {"pools": [{"pool": "all", "nodes": 4, "gpus_per_node": 8}]}}}'
 
@@ -34,7 +34,7 @@ EXAMPLE = '{"variants": {"all": {"pools": [{"pool": "all", "nodes": 4, "gpus_per
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]
     pool_by: str | None = None
-    """Column that names a job's pool; None: there is one for all."""
+    """Column that names a job's pool; None: all jobs use the first pool."""
     note: str = ""
 
 
@@ -44,14 +44,14 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(NamedTuple):
-    """Jobs as they came, and the cluster that they are for."""
+    """Recorded jobs, and the cluster for which they were."""
 
     jobs: list[SimJob]
     site: Site
 
 
 def read_trace(path: Path, cluster: Path | None = None, variant: str | None = None) -> Trace:
-    """The jobs of a file, sorted by submission (equal ones as the file has them), and the cluster."""
+    """Read the jobs of a file, sorted by submission (stable), and the cluster."""
     text = _text_of(path)
     kind = _kind_of(text)
     chosen = _variant(path, cluster, variant, text if kind == "swf" else "")
@@ -70,7 +70,7 @@ def read_trace(path: Path, cluster: Path | None = None, variant: str | None = No
 
 
 def with_jitter(jobs: Iterable[SimJob], seed: int) -> list[SimJob]:
-    """Each comes a few whole seconds later, by the seed; seed 0 changes nothing."""
+    """The jobs, each submitted up to `JITTER_S` later, by the seed; seed 0 changes nothing."""
     if seed == 0:
         return list(jobs)
     chance = random.Random(seed)
@@ -90,7 +90,7 @@ def _text_of(path: Path) -> str:
 
 
 def _kind_of(text: str) -> str:
-    """``sacct``, ``swf`` or ``csv``"""
+    """The format: ``sacct``, ``swf`` or ``csv``."""
     first = text.lstrip().partition("\n")[0]
     if first.startswith("JobID") and "|" in first:
         return "sacct"
@@ -98,7 +98,7 @@ def _kind_of(text: str) -> str:
     return "swf" if is_swf else "csv"
 
 
-# ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _variant(path: Path, cluster: Path | None, variant: str | None, swf: str) -> Variant:
@@ -145,12 +145,12 @@ def _chosen(known: ClusterFile, path: Path, variant: str | None) -> Variant:
 
 
 def _pool_of(variant: Variant) -> Callable[[Callable[[str], str]], str]:
-    """Which pool a job goes to, by its fields."""
+    """A function that returns a job's pool, given access to its fields."""
     column, first = variant.pool_by, variant.pools[0].pool
     return (lambda field: first) if column is None else (lambda field: field(column))
 
 
-# ── CSV ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── CSV ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _read_csv(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], str]) -> list[SimJob]:
@@ -180,7 +180,7 @@ def _job(row: dict[str, str], place: str, pool_of: Callable[[Callable[[str], str
 
 
 def number(row: dict[str, str], column: str, place: str) -> float:
-    """A number that is not negative."""
+    """A number of a row, 0 or more; `UsageError` otherwise."""
     word = row.get(column) or ""
     try:
         value = float(word)

@@ -1,7 +1,7 @@
-"""What is replayed: jobs with their recorded lengths, and the nodes and partitions of the cluster they are given to.
+"""The workload of a replay: jobs with recorded run times, and the nodes and partitions of the virtual cluster.  Pure.
 
-Owns the forms of both, and what may be done to a trace before it is run: its load, its limits.  Times are seconds on
-the trace's own clock.  Pure.
+Owns the types of both, and changes of a trace before a replay: its load, its limits.  Times are seconds on the trace's
+own clock.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from gq.wire.client import RequestBody
 from gqd.state.policy import ALL_NODES, Partition
 
 CPUS_TO_SPARE = 2
-"""Each virtual node has so many CPUs for each of its GPUs, where only GPUs shall count."""
+"""CPUs of a virtual node for each of its GPUs, so that only GPUs are scarce."""
 MEMORY_MIB = 1 << 20
 MAX_NAME = 63
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class SimJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as it was recorded."""
+    """A recorded job."""
 
     name: str
-    """Its id in the trace."""
+    """The job's id in the trace."""
     user: str
     account: str = ""
-    """Empty: the default account."""
+    """Account; empty: the default account."""
     partition: str
     submit_s: float
     duration_s: float
-    """How long it ran, and will run unless its time limit is shorter."""
+    """Recorded run time; the job runs as long unless its time limit is shorter."""
     gpus: int
     resources: ResourceRequest
     limit_s: float | None = None
@@ -48,7 +48,7 @@ class SimJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_s(self) -> float:
-        """Until it ends by itself or by its time limit."""
+        """Seconds until the job ends, by itself or by its time limit."""
         return self.duration_s if self.limit_s is None else min(self.duration_s, self.limit_s)
 
 
@@ -58,7 +58,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, Inventory]
     partitions: tuple[Partition, ...]
     setup: tuple[RequestBody, ...] = ()
-    """What an administrator has set up: accounts, their members, QOS, limits, reservations."""
+    """Requests that set up accounts, members, QOS, limits and reservations."""
 
     @property
     def gpus(self) -> int:
@@ -69,7 +69,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal nodes, as a ``.cluster.json`` describes them."""
+    """A number of equal nodes, as in a ``.cluster.json``."""
 
     pool: str
     nodes: int
@@ -78,7 +78,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def site_of(pools: Sequence[Pool]) -> Site:
-    """A partition for each pool; nodes are called ``POOL-1`` …"""
+    """The site with a partition for each pool and nodes ``POOL-1``, ``POOL-2`` …"""
     nodes: dict[str, Inventory] = {}
     partitions: list[Partition] = []
     for pool in pools:
@@ -91,31 +91,31 @@ def site_of(pools: Sequence[Pool]) -> Site:
 
 
 def _node(gpus: int, gpu_type: str) -> Inventory:
-    """More CPUs and memory than its GPUs can have jobs."""
+    """The inventory of a virtual node, with more CPUs and memory than jobs on its GPUs need."""
     cards = tuple(Gpu(index=one, uuid=f"GPU-{one}", type=gpu_type, memory_mib=0, is_fake=True) for one in range(gpus))
     return Inventory(cpus=max(1, CPUS_TO_SPARE * gpus), memory_mib=MEMORY_MIB, gpus=cards)
 
 
 def name_from(text: str) -> str:
-    """The name of a user or an account of a trace as one that gq takes; empty where there is none."""
+    """The name of a user or an account of a trace, changed to one that gq accepts; empty: none."""
     name = _NO_NAME.sub("_", text)[:MAX_NAME]
     return name if not name or name[0].isalnum() else f"x{name[1:]}"
 
 
 def account_from(text: str) -> str:
-    """Jobs of the root of the accounts count for the default account."""
+    """The account of a job; jobs of the root account belong to the default account."""
     name = name_from(text)
     return "" if name == ROOT else name
 
 
 @lru_cache(maxsize=4096)
 def gpus_wanted(gpus: int) -> ResourceRequest:
-    """So many GPUs on as few nodes as they fill, and nothing else that could be short."""
+    """A request for GPUs on as few nodes as possible, and for no other scarce resource."""
     return ResourceRequest(gpus=gpus, is_dense=True)
 
 
 def setup_for(jobs: Iterable[SimJob]) -> tuple[RequestBody, ...]:
-    """The accounts of these jobs, equal beside each other, and whoever submits to them."""
+    """Requests that create the jobs' accounts, as equal siblings, and their members."""
     pairs = dict.fromkeys((job.account, job.user) for job in jobs if job.account)
     accounts = dict.fromkeys(account for account, _ in pairs if account != DEFAULT_ACCOUNT)
     return (
@@ -124,18 +124,18 @@ def setup_for(jobs: Iterable[SimJob]) -> tuple[RequestBody, ...]:
     )
 
 
-# ── what may be done to a trace ───────────────────────────────────────────────────────────────────────────────
+# ── changes of a trace ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class LeftOut(NamedTuple):
-    """A job that is not replayed."""
+    """A job that is not replayed, and why."""
 
     name: str
     why: str
 
 
 def those_that_fit(jobs: Iterable[SimJob], site: Site) -> tuple[list[SimJob], list[LeftOut]]:
-    """(jobs, those that were dropped: wider than all of their partition, or in none that there is)"""
+    """(jobs that fit, dropped jobs: wider than their partition, in an unknown one, or of no duration)."""
     width = {partition.name: site.gpus_in(partition) for partition in site.partitions}
     kept, dropped = [], []
     for job in jobs:
@@ -152,14 +152,14 @@ def those_that_fit(jobs: Iterable[SimJob], site: Site) -> tuple[list[SimJob], li
 
 
 def offered_load(jobs: Sequence[SimJob], gpus: int) -> float:
-    """GPU seconds asked for, of those that there were while jobs came; infinite if all came at once."""
+    """Requested GPU-seconds divided by those available while jobs were submitted; infinite if all came at once."""
     span_s = jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0
     asked = sum(job.gpus * job.duration_s for job in jobs)
     return asked / (gpus * span_s) if gpus and span_s else math.inf
 
 
 def with_load(jobs: Sequence[SimJob], gpus: int, load: float) -> list[SimJob]:
-    """Arrivals nearer together or farther apart, so that so much of the cluster is asked for."""
+    """The jobs with submissions moved closer together or farther apart, so that the offered load is `load`."""
     offered = offered_load(jobs, gpus)
     if math.isinf(offered):
         return list(jobs)
@@ -168,7 +168,7 @@ def with_load(jobs: Sequence[SimJob], gpus: int, load: float) -> list[SimJob]:
 
 
 def with_limits(jobs: Iterable[SimJob], factor: float) -> list[SimJob]:
-    """Those that name no time limit get so many times what they will need."""
+    """The jobs; those without a time limit get their run time multiplied by `factor`."""
     return [
         job
         if job.limit_s is not None

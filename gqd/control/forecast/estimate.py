@@ -237,7 +237,7 @@ class QueueInput(NamedTuple):
     positions: dict[JobId, int]
     """The position of every pending job in its partition, from 1."""
     behind: list[int]
-    """By index in the forecast's queue: the negated priority, ascending, to find where a job would be inserted."""
+    """Negated priorities by index in the forecast's queue, ascending, to find where a job would be inserted."""
 
 
 def queue_input_of(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> QueueInput:

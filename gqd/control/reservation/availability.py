@@ -1,4 +1,4 @@
-"""What can be reserved: which nodes, and which of their resources are free when.  Pure; changes nothing.
+"""Availability for reservations: usable nodes, and their free resources over time.  Pure; changes nothing.
 
 Resources that a running job without a time limit holds are never free.
 """

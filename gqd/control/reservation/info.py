@@ -48,7 +48,7 @@ def shown(booking: Booking) -> Booking:
 def list_reservations(
     draft: TurnBuilder, request: ClientRequest, body: client.ListReservations, limit: int
 ) -> client.Reservations | None:
-    """One page of reservations by name; None: past ones are wanted too, and the database answers."""
+    """List a page of reservations by name; None: past ones are wanted too, and the database answers."""
     there = draft.cluster.reservations
     names = sorted(name for name in there if name > body.after and _is_wanted(draft, there[name], body))
     borrowing = [one for one in draft.cluster.holding.values() if one.borrows]

@@ -67,7 +67,7 @@ class PlannedOccurrence(NamedTuple):
     missing_gpus: int = 0
     why: str = ""
     is_skipped: bool = False
-    """Its resources are not available, and the other occurrences are reserved without it."""
+    """The occurrence is left out, since its resources are not available."""
 
 
 # ── make and change ───────────────────────────────────────────────────────────────────────────────────────────────

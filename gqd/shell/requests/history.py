@@ -92,7 +92,7 @@ class HistoryQueries:
         return AuditTrail(entries=found.entries, last=found.last, more=found.more)
 
     def _read_jobs(self, asked: QueryHistory, shown_to: Peer | None) -> Jobs:
-        """One page of jobs; one more job than the page is read to know whether there are more."""
+        """Read a page of jobs; one more job than the page is read to know whether there are more."""
         limit = min(max(asked.limit, 1), self.page)
         query = HistoryQuery(
             filter=asked.filter,

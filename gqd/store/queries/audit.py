@@ -12,13 +12,13 @@ from gqd.store.rows.rows import COLUMNS, audit_entry_of
 
 DONE = "done"
 REFUSED = "refused"
-"""As an outcome in a query: every outcome except done."""
+"""An outcome in a query that matches every outcome except done."""
 
 _SELECTED = f"SELECT seq, {', '.join(COLUMNS['audit'])} FROM audit"
 
 
 def select_entries(connection: sqlite3.Connection, query: QueryAudit) -> AuditPage:
-    """One page of entries; one more than the page is read to know whether there are more."""
+    """Select a page of entries; one more than the page is read to know whether there are more."""
     conditions: list[tuple[str, str | float]] = [("seq > ?", query.after)]
     if query.user:
         conditions.append(("user = ?", query.user))

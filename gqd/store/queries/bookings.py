@@ -69,7 +69,7 @@ def _is_past(one: Occurrence, since: float) -> bool:
 
 
 def with_past(current: Sequence[ReservationInfo], past: Sequence[ReservationInfo], limit: int) -> Reservations:
-    """One page by name: past occurrences before current ones; removed reservations have past ones only."""
+    """Merge past and current reservations into a page by name; removed reservations have past occurrences only."""
     by_life: dict[tuple[str, float], ReservationInfo] = {(one.booking.name, one.created_at): one for one in past}
     for one in current:
         before = by_life.get((one.booking.name, one.created_at))

@@ -47,7 +47,7 @@ _ENDED_AFTER = (
 
 
 def select_jobs(connection: sqlite3.Connection, query: HistoryQuery) -> list[JobInfo]:
-    """One page, by job id.
+    """Select a page of jobs, by job id.
 
     An array's record may be shown as nothing or as two parts, so a page may need more rows than it has jobs, and one
     that ends with two parts is longer by one.

@@ -28,7 +28,7 @@ Numbered = tuple[int, Row]
 
 
 def select_events(connection: sqlite3.Connection, query: EventQuery) -> Events:
-    """One page of events; the newest number is read first, so that a client without matching events continues there."""
+    """Select a page of events; the newest number is read first, where a client without matching events continues."""
     [(newest,)] = connection.execute("SELECT coalesce(max(seq), 0) FROM events")
     asked = query.asked
     if asked.from_now:
