@@ -1,7 +1,7 @@
-"""Who is protected in a pass, and from when: promises that are kept, and starts that are worked out anew.  Pure.
+"""The planned starts of a pass: guarantees carried over from the plan before, and starts computed anew.  Pure.
 
-When somebody becomes protected it is only noted; the instant is worked out when something hangs on it (`settle`), since
-in most passes nothing does.  What the plan before promised is kept for whoever has not been looked at yet.
+A job that becomes protected is only noted.  Its start is worked out (`settle`) when another decision depends on it,
+which in most passes never happens.  Guarantees of the plan before hold until the pass considers their jobs.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Protection:
         self.scheduling = snapshot.policy.scheduling
         self.guard = Guard(Overlay.of(snapshot), ground.places)
         self.started: list[tuple[PendingJob, tuple[Grant, ...], Ends]] = []
-        """What this pass has started."""
+        """The jobs that this pass has started."""
         self.spent = 0
-        """Units of work."""
+        """Units of work done."""
         self._unsettled: list[_Unsettled] = []
-        """Who is protected, and when they start is not worked out yet."""
+        """Protected jobs whose start has not been computed yet."""
         self._promised: dict[JobId, tuple[PendingJob, Protected]] = {}
-        """Whom the plan before promised a start, and is still to be looked at."""
+        """Jobs with a guaranteed start from the plan before that the pass has not considered yet."""
         self._kept: dict[JobId, JobWindow] = {}
-        """What is kept of these promises."""
+        """The windows carried over for these guarantees."""
         self._by_limit: Timeline | None = None
         self._expected: Timeline | None = None
         if snapshot.booked:
@@ -55,28 +55,28 @@ class Protection:
     # ── what happens in the pass ──────────────────────────────────────────────────────────────────────────────
 
     def remember(self, job: PendingJob, before: Protected) -> None:
-        """It was promised a start, and is still to be looked at."""
+        """Note a job that the plan before guaranteed a start and that the pass has not considered yet."""
         if before.grants:
             self._promised[job.job_id] = (job, before)
 
     def forget(self, job_ids: Iterable[JobId]) -> None:
-        """Others may go before these now."""
+        """Drop the guarantees of these jobs: other jobs may start before them."""
         for job_id in job_ids:
             self._promised.pop(job_id, None)
             self._drop_kept(job_id)
 
     def promise(self, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
-        """These were promised a start, and none of them will be looked at."""
+        """Carry over the guarantees of jobs that the pass will not consider."""
         for job, before in promised:
             self.remember(job, before)
         self._keep_promises()
 
     def protect(self, job: PendingJob, slot: str, is_outranked: bool) -> None:
-        """Outranked: others may yet go before it, so nothing is promised."""
+        """Protect the job's start; if it is outranked, other jobs may start before it and nothing is guaranteed."""
         self._unsettled.append(_Unsettled(job, slot, is_outranked))
 
     def settle(self, starting: JobId | None = None) -> None:
-        """Work out when those start who have become protected: nobody can start before that is known."""
+        """Compute the pending planned starts; no other job can start before they are known."""
         if len(self._promised) > 1:
             self._keep_promises()
         for one in self._unsettled:
@@ -96,7 +96,7 @@ class Protection:
             self._expected.add(ending_of(ends.expected, self.ground.places, grants))
 
     def keep(self, job_id: JobId, running: Sequence[RunningJob], grants: tuple[Grant, ...], ends: Ends) -> None:
-        """Others give way to the job, which is to have this; what runs is told anew, with them as going."""
+        """Earmark grants for a preemptor; `running` are the running jobs with its victims marked as ending."""
         self._promised.pop(job_id, None)
         self._drop_kept(job_id)
         self.snapshot = replace(self.snapshot, running=running)
@@ -107,15 +107,14 @@ class Protection:
 
     @property
     def binds(self) -> bool:
-        """Somebody is protected whose start is not worked out, and as there are time limits it may be a promise, which
-        the next pass has to keep."""
+        """Whether a planned start is not computed yet and may be a guarantee, which the next pass has to keep."""
         if not self._unsettled or self.scheduling.expect == "exact":
             return False
         ends = chain((job.ends_at for job in self.snapshot.running), (ends.by_limit for _, _, ends in self.started))
         return any(at not in (None, inf) for at in ends)
 
     def has_place_at(self, job: PendingJob, places: Integers, windows: Sequence[Window]) -> float:
-        """When it could start if all that runs ends at its limit; infinite: nobody knows."""
+        """When the job could start if all running jobs end at their limits; infinite: unknown."""
         limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
         self.spent += 1 + len(places)
         fit = self._timeline_by_limit().earliest(job.shape, places, limit_s, windows)
@@ -125,7 +124,8 @@ class Protection:
         return next((one.at for one in self.guard.windows if one.job.job_id == job_id and one.is_promise), None)
 
     def told(self) -> tuple[Protected, ...]:
-        """Of those that were not worked out, who is not outranked keeps what was promised to it before."""
+        """The planned starts as results of the plan; a start not computed keeps the earlier guarantee unless it is
+        outranked."""
         before = {(one.job_id, one.slot): one for one in self.snapshot.protected}
         still = [
             (None if one.is_outranked else before.get((one.job.job_id, one.slot)))
@@ -137,7 +137,7 @@ class Protection:
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _keep_promises(self) -> None:
-        """Whatever was promised before and can still be kept."""
+        """Add windows for the guarantees of the plan before that can still be kept."""
         timeline = self._timeline_by_limit()
         for job_id, (job, one) in self._promised.items():
             if one.starts_at < self.snapshot.now:
@@ -157,7 +157,7 @@ class Protection:
             self.guard.remove(kept)
 
     def _window(self, job: PendingJob, slot: str, is_outranked: bool) -> JobWindow | None:
-        """None: as far as can be seen it never fits, or not in time; nothing can be kept for it then."""
+        """The window of a planned start; None: the job fits at no known time, or not before its reservation ends."""
         places = self.ground.available(job, self.snapshot.now)
         self.spent += 1 + len(places)
         limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
@@ -188,7 +188,7 @@ class Protection:
         return self._expected
 
     def _timeline(self, which: int) -> Timeline:
-        """`which` of the two ends."""
+        """The timeline of the ends by limit (0) or the expected ends (1)."""
         now = self.snapshot.now
         running = self.ground.endings(self.snapshot.running, now, by_limit=which == 0)
         started = [ending_of(ends[which], self.ground.places, grants) for _, grants, ends in self.started]

@@ -1,9 +1,10 @@
-"""Who goes ahead of their turn, so that neither many nodes nor bad luck make anybody wait for ever.  Pure.
+"""Starvation guards: they move jobs ahead in the queue so that neither wide nor unlucky jobs wait for ever.  Pure.
 
-Each partition has three slots.  ``wide`` is for jobs over several nodes that have waited for some time, ``fair`` and
-``oldest`` for any that have waited longer.  A slot takes the oldest job that it may; ``wide`` and ``fair`` look first
-at whose user had less than is due.  If that job fits it starts, and the next has its turn; else it is protected.
-What ``fair`` and ``oldest`` start holds no more than their shares of the partition's GPUs, or is one job.
+Each partition has three guards.  ``wide`` serves jobs over several nodes that have waited for some time; ``fair`` and
+``oldest`` serve any jobs that have waited longer.  A guard takes the oldest job that it may serve; ``wide`` and
+``fair`` prefer jobs of users under their fair share.  If that job fits it starts and the guard takes the next; else its
+start is planned.  The jobs started by ``fair`` or ``oldest`` hold no more than the guard's share of the partition's
+GPUs, or are one job.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from gqd.sched.snapshot.model import PendingColumns
 
 WIDE, FAIR, OLDEST, FIRST = "wide", "fair", "oldest", "first"
 RANKS = ((FIRST, WIDE), (FAIR, OLDEST))
-"""Whom one of the former takes goes before whom the latter do, even if promised a start later; whom they had taken
-already keeps off what was promised to these since."""
+"""Guards in the first group outrank those in the second, even for a job whose planned start is later.  A job that a
+first-group guard took earlier still respects guarantees given since to jobs of the second group."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,7 +31,7 @@ class Slot:
     is_wide_only: bool = False
     is_by_band: bool = False
     share: float = 1.0
-    """Of the GPUs: with whom it takes, what it started holds no more; one job may always be of more."""
+    """The fraction of the GPUs that jobs started by this guard may hold together; a single job may exceed it."""
 
 
 def slots_of(scheduling: Scheduling) -> tuple[Slot, ...]:
@@ -49,7 +50,7 @@ def slots_of(scheduling: Scheduling) -> tuple[Slot, ...]:
 def taken_by(
     slot: Slot, columns: PendingColumns, now: float, may: NDArray[np.bool_], is_wide: NDArray[np.bool_]
 ) -> Iterator[int]:
-    """Places of the jobs that it takes, the first first; `may`: those that it is about."""
+    """Queue indices of the jobs that the guard takes, in order; `may`: mask of the jobs to consider."""
     mask = may & (columns.since <= now - slot.after_s)
     if slot.is_wide_only:
         mask &= is_wide

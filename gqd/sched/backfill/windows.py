@@ -1,13 +1,13 @@
-"""Protected starts and reservations, and what may fill the holes before them.  Pure.
+"""The backfill profile: planned starts, reservations, and what is free for jobs that start before them.  Pure.
 
-A protected job has a *window*: an instant, and exact nodes, CPUs and GPUs from then on.  A job behind it that is
-over by then may use them meanwhile.  One that would still run keeps off; and where it fits nowhere else, it may have
-them if the protected job finds others for the same instant.
+A planned start is a *window*: an instant, and exact nodes, CPUs and GPUs from then on.  A lower-ranked job that ends
+before the window may use these meanwhile.  A job that would still run must not, unless it fits nowhere else and the
+planned start can be relocated to other resources at the same instant.
 
-Where everything in a protected job's way has a time limit, the instant is a *promise*, and only limits count for what
-fills the hole.  Else it is an estimate, and so is what is counted.
+Where everything in the way of a planned start has a time limit, the instant is a *guarantee*, and other jobs are
+checked by their limits.  Else it is an estimate, and other jobs are checked by their expected ends.
 
-What is reserved is a window, too (`gqd.sched.reservation.windows`), which is there before all others and never moves.
+A reservation is a window, too (`gqd.sched.reservation.windows`); it precedes all others and never moves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gqd.sched.timeline.timeline import Candidates, Ends, beside
 from gqd.state.plan import Protected, RunsIntoReservation
 
 MOVABLE = 8
-"""So many protected jobs, the first, look for other nodes for who would be in their way; more keep theirs."""
+"""Only this many planned starts, the first, may be relocated; later ones keep their nodes."""
 KEPT_OVERLAYS = 64
 
 
@@ -41,14 +41,15 @@ class JobWindow:
     grants: tuple[Grant, ...]
     candidates: Candidates
     profile: Overlay | None
-    """What is free at `at` but for other protected jobs; None: it keeps its nodes, as who is first always does."""
+    """The resources free at `at`, ignoring other planned starts; None: the window keeps its nodes, like every window
+    of the first job."""
     takes: Items = field(default_factory=dict)
-    """Of what is only counted."""
+    """The scalar amounts that the window takes."""
     free: dict[Item, int] = field(default_factory=dict)
-    """Of these, as in `profile`."""
+    """The free amounts of these, as in `profile`."""
 
     def end_of(self, ends: Ends) -> float:
-        """The end that counts beside this."""
+        """The end of another job that decides whether it meets this window."""
         return ends.by_limit if self.is_promise else ends.expected
 
     def told(self) -> Protected:
@@ -66,43 +67,43 @@ class JobWindow:
 
 @dataclass(slots=True)
 class Guard:
-    """The windows of a pass, and what is free now for who would still run when they begin."""
+    """The windows of a pass, and what is free now for jobs that would still run when the windows open."""
 
     now: Overlay
-    """What is free for who would be in nobody's way."""
+    """The resources free for jobs that meet no window."""
     places: dict[str, int]
     windows: list[JobWindow] = field(default_factory=list)
-    """Of protected jobs."""
+    """The windows of planned starts."""
     booked: tuple[BookedWindow, ...] = ()
-    """By their begin."""
+    """The windows of reservations, in order of time."""
     _booked_at: list[float] = field(default_factory=list)
     _promises: list[float] = field(default_factory=list)
-    """Instants of these, in order; likewise the next."""
+    """Instants of guaranteed windows, in order; `_estimates` has those of estimated ones."""
     _estimates: list[float] = field(default_factory=list)
     _overlays: dict[tuple[int, int], Overlay] = field(default_factory=dict)
-    """By how many promises and estimates, the earliest, somebody would meet."""
+    """Overlays by the number of the earliest guarantees and estimates that a job would meet."""
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def meets(self, ends: Ends) -> tuple[int, int]:
-        """How many promises and estimates begin before the job would be over."""
+        """The numbers of guarantees and estimates that begin before the job would end."""
         return bisect_left(self._promises, ends.by_limit), bisect_left(self._estimates, ends.expected)
 
     def met(self, ends: Ends) -> list[JobWindow]:
-        """Those, as they were made."""
+        """The windows of planned starts that begin before the job would end, in the order in which they were added."""
         return [one for one in self.windows if one.at < one.end_of(ends)]
 
     def booked_met(self, ends: Ends) -> tuple[BookedWindow, ...]:
         return self.booked[: bisect_left(self._booked_at, ends.by_limit)]
 
     def longest_beside(self, meets: tuple[int, int]) -> Ends:
-        """Who ends after these meets as many, or more."""
+        """The ends after which a job meets at least as many windows."""
         promises, estimates = meets
         by_limit = self._promises[promises - 1] if promises else -inf
         return Ends(by_limit, self._estimates[estimates - 1] if estimates else -inf)
 
     def overlay(self, ends: Ends) -> Overlay:
-        """What is free now for a job that ends then."""
+        """The resources free now for a job with these ends."""
         meets = self.meets(ends)
         if meets == (0, 0):
             return self.now
@@ -129,7 +130,8 @@ class Guard:
         return left
 
     def _spare(self, one: JobWindow | BookedWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
-        """What is left at its start of what it takes, beside all that are open then; `moved`: to other grants."""
+        """The scalar amounts left when the window opens, without all windows open then; `moved`: grants of relocated
+        windows."""
         spare = dict(one.free)
         if not spare:
             return spare
@@ -146,13 +148,13 @@ class Guard:
         return spare
 
     def spare(self, one: JobWindow | BookedWindow) -> dict[Item, int]:
-        """What is left of what is only counted when it begins."""
+        """The scalar amounts left when the window opens."""
         return self._spare(one, {})
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def book(self, windows: tuple[BookedWindow, ...]) -> None:
-        """Before anybody is protected."""
+        """Set the windows of reservations, before any start is planned."""
         self.booked = windows
         self._booked_at = [one.at for one in windows]
         self._promises = self._booked_at.copy()
@@ -175,7 +177,7 @@ class Guard:
         one.free = {} if one.profile is None else {item: free_amount(one.profile, item) for item in one.takes}
 
     def start(self, grants: tuple[Grant, ...], ends: Ends) -> None:
-        """A job starts, and ends then."""
+        """Account for a job that starts now with these ends."""
         self.now.take_all(self.places, grants)
         takes = scalar_items(self.places, grants)
         if takes:
@@ -190,9 +192,10 @@ class Guard:
                 one.profile.take_all(self.places, grants)
 
     def keep(self, grants: tuple[Grant, ...], ends: Ends) -> None:
-        """A job is to have these when others have gone, which are no part of what is free; it ends then.
+        """Earmark `grants` for a preemptor until `ends`.
 
-        What those would have left by the time of somebody's start stays counted as his: so he keeps his nodes.
+        The resources still belong to its victims, so they are not subtracted from what is free.  Planned starts that
+        counted on the victims' release keep their nodes.
         """
         takes = scalar_items(self.places, grants)
         for booked in self.booked_met(ends):
@@ -204,9 +207,9 @@ class Guard:
         self._overlays.clear()
 
     def make_room(self, grants: tuple[Grant, ...], ends: Ends) -> JobWindow | BookedWindow | None:
-        """Move who is in the way of these grants to other nodes for the same instant; who cannot be moved, if anyone.
+        """Relocate every planned start that conflicts with `grants`, keeping its instant.
 
-        Then nobody is.
+        Returns the first window that cannot be relocated, and then relocates none; None: no conflict remains.
         """
         moved: dict[int, tuple[Grant, ...]] = {}
         takes = scalar_items(self.places, grants)
@@ -233,7 +236,7 @@ class Guard:
         return next((one for one in met if one.shares(masks) or not self._suffices(one, takes, {})), None)
 
     def _suffices(self, one: JobWindow | BookedWindow, takes: Items, moved: Mapping[int, tuple[Grant, ...]]) -> bool:
-        """There is enough for both of what is only counted."""
+        """Whether the scalar amounts suffice for both the window and `takes`."""
         spare = self._spare(one, moved) if takes else {}
         return all(takes[item] <= spare[item] for item in takes.keys() & spare.keys())
 
@@ -268,7 +271,7 @@ def _take_off(spare: dict[Item, int], takes: Items) -> None:
 
 
 def _union(windows: Iterable[BookedWindow]) -> Masks:
-    """All that they keep."""
+    """The union of the windows' masks."""
     masks: dict[int, tuple[int, int]] = {}
     for one in windows:
         for where, (cpus, gpus) in one.masks.items():
@@ -278,19 +281,19 @@ def _union(windows: Iterable[BookedWindow]) -> Masks:
 
 
 def overlap(some: Sequence[Grant], others: Sequence[Grant]) -> tuple[str, ...]:
-    """Nodes on which both take the same CPUs or GPUs, or both take something that is only counted."""
+    """Nodes on which both grants take the same CPUs or GPUs, or both take scalar resources."""
     if any(one.licenses for one in some) and any(one.licenses for one in others):
         return tuple(one.node for one in some)
     return tuple(one.node for one, other in _pairs(some, others) if _is_shared(one, other) or _are_counted(one, other))
 
 
 def _share(some: Sequence[Grant], others: Sequence[Grant]) -> bool:
-    """Both take the same CPUs or GPUs somewhere."""
+    """Whether the grants have a CPU or GPU in common."""
     return any(_is_shared(one, other) for one, other in _pairs(some, others))
 
 
 def _pairs(some: Sequence[Grant], others: Sequence[Grant]) -> Iterator[tuple[Grant, Grant]]:
-    """Of the same node."""
+    """Pairs of grants on the same node."""
     by_node = {grant.node: grant for grant in others}
     return ((one, by_node[one.node]) for one in some if one.node in by_node)
 

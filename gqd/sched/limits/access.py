@@ -1,4 +1,4 @@
-"""Lists of who may use a partition or a QOS.  Pure."""
+"""Access lists: which users, groups and accounts may use a partition or a QOS.  Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Protocol
 
 
 class Listed(Protocol):
-    """`gqd.state.policy.Partition`, `gq.model.account.QosInfo`; all three empty: everybody."""
+    """A partition (`gqd.state.policy.Partition`) or QOS (`gq.model.account.QosInfo`); three empty lists admit every
+    user."""
 
     @property
     def users(self) -> tuple[str, ...]: ...
@@ -18,7 +19,7 @@ class Listed(Protocol):
 
 
 def is_listed(listed: Listed, user: str, groups: Sequence[str], path: Sequence[str]) -> bool:
-    """One of the three lists is enough; `path`: the account and those above it."""
+    """Whether any of the three lists admits the user; `path` is the user's account followed by its parent accounts."""
     if not (listed.users or listed.groups or listed.accounts):
         return True
     return (

@@ -1,7 +1,8 @@
-"""How much more each user, account and QOS may hold: a ledger that a pass writes its starts into.  Pure.
+"""A ledger of the resources that users, accounts and QOS hold, to which a pass adds its starts and checks limits.
+Pure.
 
-Looked up is by (user, account, QOS), once in a pass; then a job costs a comparison for each limit that is about it.
-What is held only grows in a pass, but for what is rolled back: whoever is over a limit stays so.
+The limits of a (user, account, QOS) are looked up once in a pass; a job then costs one comparison for each of these
+limits. Apart from rollbacks the amounts held only grow during a pass, so a subject over a limit stays over it.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from gqd.state.policy import Partition
 
 SECONDS_PER_HOUR = 3600
 COUNTED_AS = {"running_jobs": "jobs"}
-"""Limits that are not called like what is counted for them."""
+"""Limits whose name differs from the name of the amount they are compared with."""
 TOLERANCE = 1e-9
-"""Of GPU-hours, which are sums of parts."""
+"""Tolerance for GPU-hours, which are sums of floating-point numbers."""
 
 
 @dataclass(slots=True, frozen=True)
 class LimitView:
-    """What of the cluster the ledger is made from; a copy."""
+    """A copy of the accounts, QOS, limits and usage from which a ledger is made."""
 
     accounts: Mapping[str, AccountInfo] = field(default_factory=dict)
     qos: Mapping[str, QosInfo] = field(default_factory=dict)
     limits: Mapping[tuple[Holder, str], tuple[LimitInfo, ...]] = field(default_factory=dict)
-    """Those that bind at the start."""
+    """The limits that are checked when a job starts."""
     held: Mapping[TallyKey, Mapping[str, int]] = field(default_factory=dict)
-    """Of the holders of limits and of accounts with guarantees."""
+    """The amounts held, for every holder of a limit and every account with a guarantee."""
     spent: Mapping[tuple[LimitInfo, str], float] = field(default_factory=dict)
-    """GPU-hours of budgets: used, and what runs may still use of it; by limit and user ('': all)."""
+    """GPU-hours by budget and user ('': all users): those used, plus those that running jobs may still use."""
     until: Mapping[str, float] = field(default_factory=dict)
-    """By budget: when the next day, week or month begins."""
+    """The instant at which the next day, week or month begins, by budget."""
 
     @property
     def binds(self) -> bool:
-        """Somebody may be kept back."""
+        """Whether any limit could stop a job from starting."""
         return bool(self.limits) or any(one.borrow_gpus is not None for one in self.accounts.values())
 
     @property
@@ -61,7 +62,7 @@ NO_LIMITS = LimitView()
 
 
 class Asker(NamedTuple):
-    """For whom limits are looked up."""
+    """The user, account and QOS of a job, by which its limits are looked up."""
 
     user: str
     account: str
@@ -70,9 +71,9 @@ class Asker(NamedTuple):
 
 class Wanted(NamedTuple):
     amounts: Mapping[str, int]
-    """As `gqd.state.index.tally` counts them."""
+    """The amounts requested, named as in `gqd.state.index.tally`."""
     gpu_hours: float | None
-    """Until its time limit, at most; None: it has none."""
+    """The most GPU-hours that the job may use, up to its time limit; None: the job has no time limit."""
 
 
 class Room(NamedTuple):
@@ -89,7 +90,7 @@ def hours(billing: int, time_limit_s: int | None) -> float | None:
 
 
 def least_wanted(shape: Shape) -> dict[str, int]:
-    """The least that a job of this shape is given."""
+    """The minimum amounts that a job of this shape is given."""
     if shape.roles:
         sums: Amounts = {}
         for role in every_shape(shape):
@@ -107,7 +108,7 @@ def least_wanted(shape: Shape) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Counter:
-    """A limit and what of it is used; of a limit per user for each of them."""
+    """A limit with the amount used; a limit per user has a counter for each user."""
 
     limit: LimitInfo
     resource: str
@@ -117,7 +118,7 @@ class _Counter:
 
 @dataclass(slots=True)
 class _Standing:
-    """What an account with a guarantee, or with a bound to what it borrows, holds."""
+    """The GPUs held by an account that has a guarantee, or a bound on the GPUs it may borrow."""
 
     account: AccountInfo
     gpus: int
@@ -125,7 +126,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Known:
-    """All that is about a user in an account with a QOS."""
+    """The counters and guarantees that apply to a user in an account with a QOS."""
 
     counters: list[_Counter]
     standings: list[_Standing]
@@ -142,7 +143,7 @@ class Ledger:
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def over(self, who: Asker, wanted: Wanted) -> OverLimit | OverQuota | None:
-        """The first limit that has no room for this; None: all have."""
+        """The first limit that the demand would exceed; None if it exceeds none."""
         known = self._of(who)
         for counter in known.counters:
             if _has_no_room(counter.limit, counter.used, wanted):
@@ -153,13 +154,13 @@ class Ledger:
         return None
 
     def used(self, who: Asker) -> tuple[OverLimit | OverQuota, ...]:
-        """All limits that are about these, with what is used; for `all_over_of`."""
+        """All limits of the subject with the amounts used, for `all_over_of`."""
         known = self._of(who)
         bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
         return (*map(self._told, known.counters), *map(_told_of, bounded))
 
     def room(self, who: Asker) -> Room:
-        """What one more job of these may have at most; types of GPUs and memory are left out."""
+        """The most that another job of the subject may use; memory and typed GPUs are not included."""
         known = self._of(who)
         rooms = {"jobs": math.inf, "gpus": math.inf, "cpus": math.inf, "gpu_hours": math.inf}
         for counter in known.counters:
@@ -171,12 +172,12 @@ class Ledger:
         return Room(**rooms)
 
     def is_bounded(self, who: Asker) -> bool:
-        """Some limit is about these."""
+        """Whether any limit or guarantee applies to the subject."""
         known = self._of(who)
         return bool(known.counters) or bool(known.standings)
 
     def is_guaranteed(self, who: Asker, gpus: int) -> bool:
-        """With so many GPUs more its account, or one above it, stays within what it is guaranteed."""
+        """Whether the job's account, or a parent of it, stays within its guarantee with `gpus` GPUs more."""
         if not gpus:
             return False
         return any(
@@ -185,9 +186,10 @@ class Ledger:
         )
 
     def barred(self, who: Asker, shape: Shape, partition: Partition) -> AccessDenied | None:
-        """The lists of the partition or the QOS have changed since it was submitted.
+        """Why the partition or the QOS no longer admits the job; None if it does.
 
-        Those of groups were judged then: here nobody knows anybody's groups, and they are taken for fulfilled.
+        Lists with groups were checked at submission: the ledger does not know users' groups and takes these lists as
+        met.
         """
         qos = self.view.qos.get(who.qos)
         if partition.max_nodes is not None and shape.nodes_min > partition.max_nodes:
@@ -210,7 +212,7 @@ class Ledger:
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, who: Asker, wanted: Wanted) -> None:
-        """It starts."""
+        """Add the demand of a job that starts."""
         known = self._of(who)
         self._undo.append((known, wanted))
         _add(known, wanted, 1)
@@ -252,7 +254,7 @@ class Ledger:
         return counter
 
     def _standings_of(self, path: tuple[str, ...]) -> list[_Standing]:
-        """From the account itself upwards."""
+        """Guarantees and borrowing bounds of an account and its parents, the account first."""
         standings = []
         for name in path:
             account = self.view.accounts.get(name)
@@ -270,7 +272,7 @@ class Ledger:
 
 
 def over_of(used: Iterable[OverLimit | OverQuota], wanted: Wanted) -> OverLimit | OverQuota | None:
-    """The first of `Ledger.used` that has no room for this."""
+    """The first of the limits from `Ledger.used` that the demand would exceed; None if it exceeds none."""
     return next(all_over_of(used, wanted), None)
 
 
@@ -314,12 +316,12 @@ def _borrows_too_much(account: AccountInfo, held: int, wanted: Wanted) -> bool:
 
 
 def _ceiling(account: AccountInfo) -> float:
-    """GPUs that it may hold, guaranteed and borrowed."""
+    """The most GPUs that the account may hold, guaranteed and borrowed together."""
     return math.inf if account.borrow_gpus is None else (account.guaranteed_gpus or 0) + account.borrow_gpus
 
 
 def _amount(resource: str, wanted: Wanted) -> float | None:
-    """None: of a budget, and nobody knows how much it will be."""
+    """The amount demanded of a resource; None: the GPU-hours of a job without a time limit, for a budget."""
     if resource in BUDGETS:
         return wanted.gpu_hours
     return wanted.amounts.get(COUNTED_AS.get(resource, resource), 0)

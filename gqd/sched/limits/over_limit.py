@@ -1,7 +1,7 @@
-"""Whom limits keep back for sure, found for the whole queue at once.  Pure.
+"""Find all pending jobs that are certainly over a limit, for the whole queue at once.  Pure.
 
-A user over a limit may have a hundred thousand jobs at the head of the queue: they are not looked at one by one in
-every pass, and take nobody's place in the planning depth.
+A user over a limit may have a hundred thousand jobs at the head of the queue.  The mask keeps them out of the passes,
+so that they cost no time and take no room in the planning depth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gqd.state.index.queue import Booleans, Floats, Member, PendingQueue
 
 
 def kept_back(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tuple[Booleans, tuple[Asker, ...]]:
-    """(by place in the queue, users in accounts with QOS that have such jobs)"""
+    """Return (mask by queue index: the job is over a limit, the subjects that have such jobs)."""
     members, qos = queue.members, queue.qos
     kinds, kind_of = np.unique(queue.integers("member") * max(1, len(qos)) + queue.integers("qos"), return_inverse=True)
     askers = [_asker(members[kind // len(qos)], qos[kind % len(qos)]) for kind in kinds.tolist()]
@@ -32,7 +32,8 @@ def _asker(member: Member, qos: str) -> Asker:
 
 
 def _is_over_budget(gpus: Floats, time_limit_s: Floats, room: Floats, billing: Billing) -> Booleans:
-    """With the least that its GPUs can be billed; a job without a time limit, when the budget is used up."""
+    """Whether the cheapest billing of a job's GPUs exceeds its budget; without a time limit: whether the budget is
+    used up."""
     rate = gpus * min([billing.gpu, *billing.gpu_types.values()])
     is_endless = np.isinf(time_limit_s)
     hours = rate * np.where(is_endless, 0.0, time_limit_s) / SECONDS_PER_HOUR

@@ -1,4 +1,4 @@
-"""What a job is billed while it runs, in millionths of a weighted GPU.  Pure."""
+"""The billing rate of a job while it runs, in millionths of a weighted GPU.  Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ TYPE_PREFIX = "gpus:"
 
 
 def billing_of(billing: Billing, amounts: Mapping[str, int], usage_factor: float = 1.0) -> int:
-    """`amounts` as `gqd.state.index.tally` counts them: ``gpus``, ``gpus:TYPE``, ``cpus``, ``memory`` (MiB).
+    """The billing rate for `amounts`, named as in `gqd.state.index.tally`: ``gpus``, ``gpus:TYPE``, ``cpus``,
+    ``memory`` (MiB).
 
-    GPUs of no known type have the weight of ``gpu``; the QOS's factor multiplies all of it.
+    GPUs of no known type have the weight ``gpu``; the usage factor of the QOS multiplies the sum.
     """
     typed = {name: count for name, count in amounts.items() if name.startswith(TYPE_PREFIX)}
     weighted = billing.gpu * (amounts.get("gpus", 0) - sum(typed.values()))
@@ -27,7 +28,7 @@ def billing_of(billing: Billing, amounts: Mapping[str, int], usage_factor: float
 
 
 def amounts_of(grants: Iterable[Grant], nodes: Sequence[NodeFacts], places: Mapping[str, int]) -> dict[str, int]:
-    """What grants come to, as limits and billing count it."""
+    """The sum of the grants, as limits and billing count it."""
     amounts = {"jobs": 1, "gpus": 0, "cpus": 0, "memory": 0}
     for grant in grants:
         amounts["gpus"] += len(grant.gpus)

@@ -1,4 +1,4 @@
-"""Which nodes are what a job wants them to be (``--constraint``, ``--prefer``, ``--data``), place by place.  Pure."""
+"""Which nodes meet a job's ``--constraint``, ``--prefer`` and ``--data``, by node index.  Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from gqd.sched.snapshot.node_table import MAX_CACHED, NodeTable
 from gqd.state.index.queue import Booleans, Integers
 
 _NOT_PREFERRED = 1000
-"""More than the data sets that a job may name, so that `--prefer` comes before them."""
+"""The rank of a node that ``--prefer`` does not want: more than the number of data sets a job may name, so that
+``--prefer`` outweighs ``--data``."""
 
 
 def attributes_of(inventory: Inventory) -> dict[str, str]:
-    """What the node says, and what follows from what it has; ``memory`` and ``gpu_mem`` (the least) in MiB."""
+    """The node's own attributes and those derived from its inventory; ``memory`` and ``gpu_mem`` (the smallest GPU)
+    in MiB."""
     gpus = inventory.gpus
     built_in = {"cpus": str(inventory.cpus), "memory": str(inventory.memory_mib), "gpus": str(len(gpus))}
     if gpus:
@@ -26,7 +28,7 @@ def attributes_of(inventory: Inventory) -> dict[str, str]:
 
 
 def constraint_of(text: str) -> Constraint:
-    """Of a shape: it was read before."""
+    """Parse the constraint of a shape, which was validated at submission."""
     return parse_constraint(text) if text else ANYTHING
 
 
@@ -35,18 +37,19 @@ def meets(node: NodeFacts, one: Expression) -> bool:
 
 
 def may_be_one(node: NodeFacts, text: str) -> bool:
-    """The node is what each must be, and of one of the kinds that all may be of."""
+    """Whether the node meets the constraint for every node and, if the constraint lists kinds, at least one kind."""
     constraint = constraint_of(text)
     return meets(node, constraint.each) and (not constraint.kinds or meets(node, Any(constraint.kinds)))
 
 
 def marked(node_table: NodeTable, one: Expression) -> Booleans:
-    """By place."""
+    """Mask by node index: the node meets the expression."""
     return np.fromiter((meets(node, one) for node in node_table.nodes), np.bool_, len(node_table.nodes))
 
 
 def softness(node_table: NodeTable, shape: Shape) -> Integers | None:
-    """By place, how much a node falls short of what is only wished for, 0: not at all; None: nothing is."""
+    """How far each node falls short of ``--prefer`` and ``--data``, by node index, 0 for not at all; None without
+    such preferences."""
     if not shape.prefer and not shape.data:
         return None
     key = ("soft", shape.prefer, shape.data)
@@ -63,12 +66,12 @@ def softness(node_table: NodeTable, shape: Shape) -> Integers | None:
 
 
 def is_preferred(rank: Integers) -> Booleans:
-    """Of a `softness`: the node is what ``--prefer`` asks."""
+    """Mask of the nodes whose `softness` says that they meet ``--prefer``."""
     return rank < _NOT_PREFERRED
 
 
 def unknown_name(nodes: list[NodeFacts], shape: Shape) -> tuple[str, list[str]] | None:
-    """(a feature or attribute of the constraint that none of the nodes has, all that they have)."""
+    """(a name in the constraint that no node has, all names that the nodes have); None if every name exists."""
     if not shape.constraint:
         return None
     known = {name for node in nodes for name in (*node.features, *node.attributes)}

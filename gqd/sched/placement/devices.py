@@ -1,7 +1,8 @@
-"""Which CPUs and GPUs of a node a job gets that fits there.  Pure.
+"""Assign exact CPUs and GPUs of a node to a job that fits on the node.  Pure.
 
-GPUs that belong together (`gqd.sched.snapshot.gpu_links`), of one type where one has enough; CPUs of the NUMA nodes of
-these GPUs. A job without GPUs gets CPUs where GPUs are busy or absent, so that idle ones keep theirs.
+GPUs are chosen that are well connected (`gqd.sched.snapshot.gpu_links`), of one type where one type suffices; CPUs come
+from the NUMA nodes of these GPUs.  A job without GPUs gets CPUs near busy or absent GPUs, so that idle GPUs keep
+theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from gqd.state.records import mask_of
 
 
 def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tuple[str, ...] = ()) -> Grant:
-    """Exact CPUs and GPUs; an exclusive job gets all.  `types`: which it should have first."""
+    """The grant on the node with exact CPUs and GPUs; an exclusive job gets all of them.  `types`: preferred GPU
+    types, in order."""
     node = overlay.nodes[place]
     free_cpus, free_gpus = overlay.free_cpus[place], overlay.free_gpus[place]
     if shape.is_exclusive:
@@ -40,7 +42,7 @@ def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tupl
 
 
 def lowest(mask: int, count: int | None) -> tuple[int, ...]:
-    """Ids of the lowest `count` bits (None: of all)."""
+    """The ids of the lowest `count` bits (None: of all bits)."""
     ids: list[int] = []
     while mask and (count is None or len(ids) < count):
         lowest_bit = mask & -mask
@@ -63,7 +65,8 @@ def _gpus(node: NodeFacts, free: int, count: int, types: tuple[str, ...]) -> tup
 
 
 def _of_type(node: NodeFacts, free: int, count: int, types: tuple[str, ...]) -> int:
-    """Those of the first type that has enough (in no order: of the one with the fewest), else of several."""
+    """GPUs of the first preferred type with `count` free ones; else of the type with the fewest that suffices; else
+    of several types."""
     by_type = {name: free & mask for name, mask in node.gpu_types}
     enough = [name for name, mask in by_type.items() if mask.bit_count() >= count]
     wished = [name for name in types if name in enough]
@@ -78,7 +81,7 @@ def _of_type(node: NodeFacts, free: int, count: int, types: tuple[str, ...]) -> 
 
 
 def cpus_near(node: NodeFacts, free: int, count: int, gpus: tuple[int, ...], free_gpus: int) -> tuple[int, ...]:
-    """From the NUMA nodes of the GPUs; without GPUs from one node that is enough, with the fewest idle GPUs."""
+    """CPUs from the GPUs' NUMA nodes; without GPUs from one NUMA node that suffices, with the fewest idle GPUs."""
     if not node.cpu_numa:
         return lowest(free, count)
     chosen: list[int] = []
@@ -92,7 +95,7 @@ def cpus_near(node: NodeFacts, free: int, count: int, gpus: tuple[int, ...], fre
 
 
 def _numa_order(node: NodeFacts, free: int, count: int, gpus: tuple[int, ...], free_gpus: int) -> list[int]:
-    """Masks of CPUs in the order in which they are taken; at last all."""
+    """CPU masks of the NUMA nodes in the order in which CPUs are taken; the last mask is all CPUs."""
     numa_of = node.topology.numa if node.topology is not None else ()
     own = [numa_of[gpu] for gpu in gpus if gpu < len(numa_of)]
     idle = [numa_of[gpu] for gpu in lowest(free_gpus, None) if gpu < len(numa_of) and gpu not in gpus]

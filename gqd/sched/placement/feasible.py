@@ -1,6 +1,6 @@
-"""Does it fit: how many units of a shape nodes can take, as things stand on an overlay.  Pure.
+"""How many units of a shape each node can take, given an overlay of free resources.  Pure.
 
-What a node must give grows in proportion to the units it takes, but for a fixed part: so room is found by division, for
+Apart from a fixed part, the demand on a node grows in proportion to its units, so capacities are found by division, for
 all nodes at once.
 """
 
@@ -24,7 +24,7 @@ _CPUS, _GPUS, _MEMORY = "cpus", "gpus", "memory"
 
 
 def admits(shape: Shape, node: NodeFacts) -> bool:
-    """The request does not leave the node out; of a gang one of the roles."""
+    """Whether the request's node lists and constraint allow the node; for a heterogeneous job, those of any role."""
     if shape.roles:
         return any(admits(role, node) for _, role in shape.roles)
     if node.name in shape.exclude or (shape.constraint and not may_be_one(node, shape.constraint)):
@@ -36,7 +36,7 @@ def admits(shape: Shape, node: NodeFacts) -> bool:
 
 
 def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Integers:
-    """Nodes of the partition that the request `admits`; the very same array for all shapes that are alike in that."""
+    """Indices of the partition's nodes that `admits` allows; requests alike in that share the same array object."""
     node_table = node_table_of(nodes)
     key = (partition.name, partition.nodes, _selection(shape))
     known = node_table.usable.get(key)
@@ -50,7 +50,7 @@ def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partiti
 
 
 def _selection(shape: Shape) -> object:
-    """What `admits` looks at."""
+    """The fields of the shape on which `admits` depends."""
     if shape.roles:
         return tuple(_selection(role) for _, role in shape.roles)
     helps_out = bool(shape.nodelist) and len(shape.nodelist) < shape.nodes_min
@@ -58,7 +58,7 @@ def _selection(shape: Shape) -> object:
 
 
 def capable_places(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Integers) -> Integers:
-    """Those of the nodes that could give it something if they were empty."""
+    """The nodes among `usable` with room for at least one unit when they are empty."""
     return usable[capacities(Overlay.empty(nodes), shape, usable) > 0]
 
 
@@ -66,7 +66,7 @@ def capable_places(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Integers)
 
 
 class _Need(NamedTuple):
-    """Of one resource: so many for each unit, and so many at least."""
+    """The demand for one resource: an amount for each unit plus a fixed amount."""
 
     resource: str
     each: int
@@ -75,7 +75,7 @@ class _Need(NamedTuple):
 
 class _Needs(NamedTuple):
     most: int
-    """Units that one node may get at all."""
+    """The maximum number of units on one node."""
     needs: tuple[_Need, ...]
     whole_memory: bool
     has_gpus: bool
@@ -83,7 +83,7 @@ class _Needs(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _needs_of(shape: Shape) -> _Needs:
-    """Of the units that are dealt out; for ``node`` of one."""
+    """The needs of a node for the units distributed to it; for the unit ``node``, those of one node."""
     match shape.unit:
         case "node":
             demand = demand_for_units(shape, 1)
@@ -102,7 +102,7 @@ def _needs_of(shape: Shape) -> _Needs:
 
 @lru_cache(maxsize=8192)
 def _task_needs_of(shape: Shape) -> _Needs:
-    """Of tasks beside one GPU, where GPUs and tasks are both dealt out."""
+    """The needs of tasks that share one GPU, where GPUs and tasks are distributed separately."""
     assert shape.ntasks is not None
     cpus = [(shape.cpus_per_task, 0), (0, shape.cpus_per_gpu)]
     return _with_memory(shape, min(shape.ntasks, shape.tasks_per_node), cpus, [(0, 1)])
@@ -127,19 +127,20 @@ def _with_memory(shape: Shape, most: int, cpus: list[tuple[int, int]], gpus: lis
 
 
 def capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
-    """The most units of the shape that each node can take now; for ``node`` 1 or 0, for a gang of any of its roles."""
+    """The maximum number of units that each node can take now; for the unit ``node`` 1 or 0, for a heterogeneous job
+    the maximum over its roles."""
     if shape.roles:
         return _of_any_role(overlay, shape, places)
     return _room(overlay, shape, _needs_of(shape), places)
 
 
 def task_capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:
-    """The most tasks beside one GPU, where GPUs and tasks are both dealt out."""
+    """The maximum number of tasks with one GPU, where GPUs and tasks are distributed separately."""
     return _room(overlay, shape, _task_needs_of(shape), places)
 
 
 def room_of(shape: Shape, free: Mapping[str, Integers], size: tuple[int, ...]) -> Integers:
-    """Likewise of nodes of which so much is free, by resource; that a node has to be empty is not looked at."""
+    """The capacities of nodes with the free amounts `free`, by resource; ignores whether a node has to be empty."""
     needs = _needs_of(shape)
     room = np.full(size, needs.most, dtype=np.int64)
     for need in needs.needs:
@@ -152,7 +153,7 @@ def room_of(shape: Shape, free: Mapping[str, Integers], size: tuple[int, ...]) -
 
 
 def counts_memory(shape: Shape) -> bool:
-    """Whether it has room hangs on what memory is free."""
+    """Whether free memory affects the shape's capacities."""
     needs = _needs_of(shape)
     return needs.whole_memory or shape.is_exclusive or any(need.resource == _MEMORY for need in needs.needs)
 
@@ -195,12 +196,12 @@ def _free(overlay: Overlay, shape: Shape, needs: _Needs, resource: str, places: 
 
 
 def keeps_cores(overlay: Overlay, shape: Shape) -> bool:
-    """CPUs are kept from this shape for GPUs that are idle: it wants none, nor whole nodes."""
+    """Whether CPUs reserved for idle GPUs are unavailable to this shape: it requests neither GPUs nor whole nodes."""
     return bool(overlay.cores_kept) and not shape.is_exclusive and not wanted_in_all(shape)[0]
 
 
 def kept_cores(overlay: Overlay, places: Integers) -> Integers:
-    """So many CPUs of these nodes are kept."""
+    """The number of CPUs of each node that are reserved for idle GPUs."""
     return np.minimum(overlay.cpu_counts[places], overlay.cores_kept * overlay.gpu_counts[places])
 
 

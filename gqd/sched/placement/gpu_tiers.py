@@ -1,7 +1,7 @@
-"""Which cards for whom: jobs of low QOS take the oldest that fit, those of high QOS the newest.  Pure.
+"""GPU tiers: jobs of low QOS get the oldest GPUs that fit, jobs of high QOS the newest.  Pure.
 
-``scheduler.gpu_tiers`` names types from the oldest to the newest; what it does not name comes last for both.  Others,
-and whoever asks for a type, are placed by best fit alone.
+``scheduler.gpu_tiers`` lists types from the oldest to the newest; types that it does not list come last for both. Jobs
+of other QOS, and jobs that request a type, are placed by best fit alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gqd.state.index.queue import Integers
 
 
 def type_order(scheduling: Scheduling, shape: Shape, qos: str) -> tuple[str, ...]:
-    """Types in the order in which a job of this QOS should have them; empty: no matter."""
+    """GPU types in the order in which a job of this QOS should get them; empty if tiers do not apply."""
     if not scheduling.gpu_tiers or shape.gpu_type is not None or not qos:
         return ()
     if qos in scheduling.low_tier_qos:
@@ -25,7 +25,7 @@ def type_order(scheduling: Scheduling, shape: Shape, qos: str) -> tuple[str, ...
 
 
 def tier_ranks(node_table: NodeTable, shape: Shape, order: tuple[str, ...]) -> Integers:
-    """By place: of the best card there that fits, its place in the order."""
+    """The position in `order` of each node's best fitting GPU type, by node index."""
     key = ("tier", order, shape.min_gpu_mem_mib)
     known = node_table.ranks.get(key)
     if known is None:

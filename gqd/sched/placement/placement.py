@@ -1,9 +1,9 @@
-"""Where a job goes: which nodes, and which CPUs and GPUs of them.  All or nothing.  Pure.
+"""Place a job: choose its nodes and the CPUs and GPUs on them, all or nothing.  Pure.
 
-Nodes are found by vectors, and best fit: the node with the fewest free GPUs that suffices, of those the one that has
-come to have so many first, so that whole nodes stay free for gangs.  A gang takes as few nodes as its request allows,
-in the smallest part of the topology that has them.  Wishes (``--prefer``, ``--data``, tiers of GPUs) come before all
-that, as long as the job fits so.
+Nodes are selected with vectors and by best fit: the node with the fewest free GPUs that suffices, and among equal nodes
+the one that reached that number first, so that whole nodes stay free for large jobs.  A job over several nodes takes as
+few as its request allows, in the smallest part of the topology that has them.  Preferences (``--prefer``, ``--data``,
+GPU tiers) come before all of this, as long as the job fits that way.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from gqd.state.index.queue import Booleans, Floats, Integers
 
 Places = Integers | list[int]
 Demands = list[tuple[int, Demand]]
-"""Place → what its node must give."""
+"""Pairs of (node index, demand on that node)."""
 _NOWHERE: frozenset[int] = frozenset()
 _WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""How much GPUs count against tasks where nodes are chosen by both."""
+"""Weights of GPUs against tasks with which nodes are chosen by both."""
 
 
 class _Field(NamedTuple):
-    """The nodes to choose from, and what is known of each: arrays by position."""
+    """The nodes to choose from, as parallel arrays."""
 
     places: Integers
     room: Integers
-    """Units that it can take, at least 1."""
+    """Units that each node can take, at least 1."""
     rank: Integers | None
-    """How far it falls short of wishes; None: of none."""
+    """How far each node falls short of preferences; None: there are no preferences."""
     musts: frozenset[int]
-    """Places that must be among the chosen."""
+    """Indices of the nodes that must be among the chosen."""
 
     def only(self, positions: Integers) -> _Field:
         rank = None if self.rank is None else self.rank[positions]
@@ -55,11 +55,11 @@ class _Field(NamedTuple):
 def place(
     overlay: Overlay, shape: Shape, candidates: Places, *, waited_s: float = math.inf, qos: str = ""
 ) -> tuple[Grant, ...] | None:
-    """Grants for the whole job on the candidate nodes (places), or None.
+    """Place the whole job on the candidate nodes; None if it does not fit.
 
-    `waited_s`: for so long it has held out for what ``--switches`` and ``--prefer`` say.  `qos` decides which GPUs it
-    gets, never whether it gets some.  The overlay is not changed.  The first grant is the batch node's; grants come in
-    the nodes' own order.
+    `waited_s`: how long the job has waited for ``--switches`` and ``--prefer``.  `qos` decides which GPUs the job gets,
+    never whether it fits.  The overlay is not changed.  The first grant is the batch node's; grants are in the order of
+    the node indices.
     """
     if not _has_licenses(overlay, shape):
         return None
@@ -94,7 +94,7 @@ def _with_licenses(grant: Grant, shape: Shape) -> Grant:
 def _place_roles(
     overlay: Overlay, gang: Shape, places: Integers, waited_s: float, qos: str
 ) -> tuple[Grant, ...] | None:
-    """All roles within one part of the topology if they fit so."""
+    """Place all roles within one part of the topology if they fit there."""
 
     def place_role(overlay: Overlay, role: Shape, candidates: list[int]) -> tuple[Grant, ...] | None:
         return place(overlay, role, candidates, waited_s=waited_s, qos=qos)
@@ -138,7 +138,7 @@ def _place_alone(
 
 
 def _is_enough(shape: Shape, room: Integers) -> bool:
-    """A bound, before anything is looked at node by node."""
+    """A necessary condition on the capacities, checked before any node is looked at."""
     if np.count_nonzero(room) < shape.nodes_min:
         return False
     if shape.unit == "node":
@@ -147,7 +147,7 @@ def _is_enough(shape: Shape, room: Integers) -> bool:
 
 
 def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
-    """Another bound: there are as many whole nodes as GPUs fill."""
+    """A necessary condition for dense shapes: there are as many whole nodes as the GPUs fill."""
     kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
         return bool(room.max() >= shape.units)
@@ -157,14 +157,14 @@ def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Int
 
 
 def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
-    """What one node can take goes to the one where it fits best, and nothing else matters."""
+    """Whether best fit on one node is all that matters, if one node can take the job."""
     is_one = shape.nodes_min == 1 and shape.unit != "node" and shape.ntasks is None and not shape.is_even
     has_wishes = bool(shape.nodelist or shape.constraint or shape.prefer or shape.data)
     return is_one and not has_wishes and not type_order(overlay.scheduling, shape, qos)
 
 
 def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] | None:
-    """The places of the node list; None: one of them has no room."""
+    """Indices of the listed nodes; None if one of them has no room."""
     if not shape.nodelist:
         return frozenset()
     known = overlay.node_table.index_of
@@ -177,7 +177,7 @@ def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] 
 
 
 def _ranks(overlay: Overlay, shape: Shape, places: Integers, qos: str) -> Integers | None:
-    """What is wished for comes before the tier of its GPUs."""
+    """Ranks of the nodes by preferences first, then by GPU tier; None without either."""
     soft = softness(overlay.node_table, shape)
     order = type_order(overlay.scheduling, shape, qos)
     if soft is None and not order:
@@ -187,7 +187,8 @@ def _ranks(overlay: Overlay, shape: Shape, places: Integers, qos: str) -> Intege
 
 
 def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
-    """``[a|b]``: nodes of one kind at a time; ``a*2``: so many of them are a must."""
+    """Candidate sets by constraint: for ``[a|b]`` the nodes of one kind at a time; for ``a*2`` with two matching
+    nodes as musts."""
     if not shape.constraint:
         yield field
         return
@@ -204,7 +205,8 @@ def _kinds(overlay: Overlay, shape: Shape, field: _Field) -> Iterator[_Field]:
 
 
 def _counted(overlay: Overlay, shape: Shape, field: _Field) -> frozenset[int] | None:
-    """Nodes that make up the counts: those that are several of what still lacks first, then the best fit."""
+    """Nodes that fulfil the counts of the constraint, preferring nodes that match several unfulfilled counts, then
+    best fit; None if there are too few."""
     chosen = dict.fromkeys(sorted(field.musts))
     masks = [marked(overlay.node_table, one.operand) for one in constraint_of(shape.constraint).counts]
     missing = [one.nodes for one in constraint_of(shape.constraint).counts]
@@ -235,7 +237,7 @@ def _shares_of_all(overlay: Overlay, shape: Shape, field: _Field) -> Floats:
 
 
 def _wishes(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> Iterator[_Field]:
-    """Nodes that come nearest to the wishes first, and more and more of the others beside them."""
+    """Candidate sets from the most preferred nodes only to all nodes."""
     if field.rank is None:
         yield field
         return
@@ -253,7 +255,7 @@ def _wishes(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> I
 
 
 def holds_out_for_preferred(overlay: Overlay, shape: Shape, waited_s: float) -> bool:
-    """It still waits for nodes that are what ``--prefer`` says, and there are some."""
+    """Whether the job still waits for nodes that meet ``--prefer``, and such nodes exist."""
     if not shape.prefer or waited_s >= overlay.scheduling.locality_wait_s:
         return False
     soft = softness(overlay.node_table, shape)
@@ -261,7 +263,7 @@ def holds_out_for_preferred(overlay: Overlay, shape: Shape, waited_s: float) -> 
 
 
 def _place_near(overlay: Overlay, shape: Shape, field: _Field, waited_s: float) -> Demands | None:
-    """Within the smallest part of the topology that has room."""
+    """Distribute the job within the smallest part of the topology that has room."""
     if not overlay.switches or shape.nodes_max == 1 or _fits_on_one(shape, field):
         return _deal(overlay, shape, field)
     tree = tree_of(overlay.node_table, overlay.switches)
@@ -281,7 +283,7 @@ def _fits_on_one(shape: Shape, field: _Field) -> bool:
 
 
 def _in_order(overlay: Overlay, shape: Shape, field: _Field) -> Integers:
-    """Positions: musts first, then by wishes, best fit, since when, the nodes' own order."""
+    """Positions of the nodes: musts first, then by preferences, best fit, time of the last change, node index."""
     places = field.places
     keys: list[Integers] = [places, overlay.cpu_counts[places]]
     if overlay.since is not None:
@@ -301,7 +303,7 @@ def _wants_gpus(shape: Shape) -> bool:
 
 
 def _best(overlay: Overlay, shape: Shape, field: _Field) -> int:
-    """The position that comes first in order; nothing is sorted for it."""
+    """The first position of `_in_order`, found without sorting."""
     if field.musts or field.rank is not None:
         return int(_in_order(overlay, shape, field)[0])
     left = np.arange(len(field.places))
@@ -316,7 +318,7 @@ def _best(overlay: Overlay, shape: Shape, field: _Field) -> int:
 
 
 def _deal(overlay: Overlay, shape: Shape, field: _Field) -> Demands | None:
-    """What each chosen node must give; None: these nodes do not suffice."""
+    """The demand on each chosen node; None if these nodes do not suffice."""
     if not _is_enough(shape, field.room) or not field.musts <= set(field.places.tolist() if field.musts else ()):
         return None
     if shape.unit == "gpu" and shape.ntasks is not None:
@@ -326,7 +328,7 @@ def _deal(overlay: Overlay, shape: Shape, field: _Field) -> Demands | None:
 
 
 def _deal_units(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
-    """Place → units, over the fewest nodes."""
+    """Units by node index, over as few nodes as possible."""
     if shape.unit == "node":
         if shape.nodes_max == 1 and not field.musts:
             return {int(field.places[_best(overlay, shape, field)]): 1}
@@ -369,7 +371,7 @@ def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, in
 
 
 def _deal_evenly(shape: Shape, able: _Field) -> dict[int, int] | None:
-    """Over exactly ``nodes_min`` nodes, as evenly as their room allows."""
+    """Distribute the units over exactly ``nodes_min`` nodes, as evenly as their capacities allow."""
     count = shape.nodes_min
     share = -(-shape.units // count)
     is_must = _are_musts(able)
@@ -386,7 +388,7 @@ def _are_musts(field: _Field) -> Booleans:
 
 
 def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = None) -> dict[int, int] | None:
-    """One for each place, then one by one to where there is least for its weight; None if there is not the room."""
+    """Give each node one unit, then each further unit to the node with the fewest for its weight; None without room."""
     if not len(room) <= total <= sum(room.values()):
         return None
     dealt = dict.fromkeys(room, 1)
@@ -404,7 +406,7 @@ def spread(total: int, room: dict[int, int], weights: dict[int, int] | None = No
 
 
 def _deal_over_fewest(shape: Shape, able: _Field) -> dict[int, int] | None:
-    """The musts, then the roomiest, are filled up; the last share goes to the tightest node that holds it."""
+    """Fill the musts, then the nodes with most room; the last share goes to the tightest node that holds it."""
     order = np.lexsort((-able.room, ~_are_musts(able)))
     at_least = max(shape.nodes_min, len(able.musts))
     dealt: dict[int, int] = {}
@@ -430,9 +432,9 @@ def _deal_over_fewest(shape: Shape, able: _Field) -> dict[int, int] | None:
 
 
 def _deal_gpus_and_tasks(overlay: Overlay, shape: Shape, field: _Field) -> Demands | None:
-    """What one node can take of either does not depend on the other: its room is a box.
+    """Distribute GPUs and tasks separately: on a node, the room for one does not depend on the other.
 
-    Where the number of nodes is bound, the nodes are chosen by what they have of both, with several weights.
+    Where the number of nodes is bounded, nodes are chosen by their room for both, with several weights.
     """
     assert shape.ntasks is not None
     tasks = task_capacities(overlay, shape, field.places)
@@ -463,7 +465,7 @@ def _deal_gpus_and_tasks(overlay: Overlay, shape: Shape, field: _Field) -> Deman
 
 
 def _shortest(shape: Shape, gpus: Integers, tasks: Integers) -> int | None:
-    """How many of the first nodes have room for all GPUs and all tasks."""
+    """The number of leading nodes that have room for all GPUs and all tasks; None if there is no such number."""
     is_enough = (np.cumsum(gpus) >= shape.units) & (np.cumsum(tasks) >= (shape.ntasks or 0))
     is_enough[: shape.nodes_min - 1] = False
     first = int(is_enough.argmax()) if len(is_enough) else 0
@@ -471,5 +473,5 @@ def _shortest(shape: Shape, gpus: Integers, tasks: Integers) -> int | None:
 
 
 def is_possible(overlay: Overlay, grants: tuple[Grant, ...], places: dict[str, int]) -> bool:
-    """Everything in these grants is free on the overlay: the re-check of a plan."""
+    """Whether everything in the grants is free on the overlay: the re-check of a plan."""
     return all(grant.node in places and overlay.has(places[grant.node], grant) for grant in grants)

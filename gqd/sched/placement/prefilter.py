@@ -1,4 +1,4 @@
-"""Whether a shape is worth looking at node by node: by a few numbers about all nodes at once.  Pure."""
+"""A necessary condition for a shape to fit, checked with a few numbers about all nodes.  Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gqd.sched.snapshot.model import Overlay
 
 
 class Least(NamedTuple):
-    """What a job needs at the least: of each of so many nodes, and of GPUs in all."""
+    """The minimum demand of a job: on each of `nodes` nodes, and of GPUs in all."""
 
     nodes: int
     gpus: int
@@ -31,7 +31,8 @@ def least_of(shape: Shape) -> Least:
 
 
 class _Having(NamedTuple):
-    """Nodes with so many free GPUs at the least: how many they are, and the most that one of them has free."""
+    """Among nodes with at least a given number of free GPUs: how many there are, and the most CPUs and memory free
+    on one."""
 
     nodes: int
     cpus: int
@@ -40,7 +41,7 @@ class _Having(NamedTuple):
 
 @dataclass(slots=True)
 class Glance:
-    """Of an overlay as it is now."""
+    """The prefilter of an overlay, valid until the overlay changes."""
 
     overlay: Overlay
     all_gpus: int = field(init=False)
@@ -50,7 +51,7 @@ class Glance:
         self.all_gpus = int(self.overlay.gpu_counts.sum())
 
     def may_fit(self, shape: Shape) -> bool:
-        """False: it does not fit anywhere."""
+        """Whether the shape may fit; False is certain."""
         least = least_of(shape)
         if least.all_gpus > self.all_gpus:
             return False

@@ -1,9 +1,9 @@
-"""Where the roles of a gang go: each in turn on one overlay, all or nothing.  Pure.
+"""Place the roles of a heterogeneous job, one after the other on one overlay, all or nothing.  Pure.
 
-Owns the order in which roles are placed, and how what they get on one node becomes one grant.  Where a single role goes
-is decided by the placement of ordinary jobs.  A role that finds no room because of one that was placed before it is
-placed before that one in another try, or that one is kept off one of its nodes; the tries are bounded, so a gang that
-fits only in one odd way may wait for more room than it would need.
+This module owns the order in which roles are placed and the merging of their shares of a node into one grant; a single
+role is placed like an ordinary job.  If a role finds no room because of one placed before it, another try places it
+earlier, or keeps the other role off one of its nodes.  The number of tries is bounded, so a job that fits only in an
+unusual arrangement may wait longer than necessary.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay
 
 Place = Callable[[Overlay, Shape, list[int]], tuple[Grant, ...] | None]
-"""How a role, like a job, is placed."""
+"""The function that places a role."""
 MAX_TRIES = 32
-"""Beside one for each order of the roles."""
+"""Maximum number of further tries after one for each order of the roles."""
 _Placed = dict[str, tuple[Grant, ...]]
-"""By role."""
+"""Grants by role."""
 
 
 def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Place) -> tuple[Grant, ...] | None:
-    """One grant for each node, that of the first role's first node first; None: not all roles have room.
+    """Place all roles: a grant for each node, the first role's first node first; None: not all roles have room.
 
-    The overlay is as before afterwards.
+    The overlay is restored afterwards.
     """
     if homeless_role(overlay, gang, candidates, place) is not gang:
         return None
@@ -40,7 +40,7 @@ def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Pla
 
 
 def _orders(gang: Shape) -> Iterator[list[str]]:
-    """The most demanding role first; then each of the others before it."""
+    """Orders to try: by demand, the highest first; then the same with each of the other roles moved to the front."""
     order = [name for name, _ in sorted(gang.roles, key=lambda role: _ease(role[1]))]
     yield order
     for name in order[1:]:
@@ -48,14 +48,15 @@ def _orders(gang: Shape) -> Iterator[list[str]]:
 
 
 def _ease(role: Shape) -> tuple[bool, bool, int, int]:
-    """What wants nodes for itself or by name has the least choice, then what wants most."""
+    """Sort key: exclusive roles and roles with a node list have the least choice, then those with the largest
+    demand."""
     gpus, cpus = wanted_in_all(role)
     return (not role.is_exclusive, not role.nodelist, -gpus, -cpus)
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """Tries to place one gang."""
+    """The tries to place one heterogeneous job."""
 
     overlay: Overlay
     gang: Shape
@@ -63,10 +64,10 @@ class _Attempt:
     places: dict[str, int]
     place: Place
     seen: list[tuple[list[str], _Placed]] = field(default_factory=list)
-    """In each order that failed, where roles went before it did."""
+    """The orders that failed, with the roles placed before the failure."""
 
     def run(self, order: list[str], kept_off: tuple[str, int] | None = None) -> tuple[Grant, ...] | None:
-        """In this order, a role being kept off a place; None: there was no room for one of them."""
+        """Place the roles in this order, with one role kept off one node; None: a role found no room."""
         checkpoint = self.overlay.checkpoint()
         placed = self._place(order, kept_off)
         self.overlay.rollback(checkpoint)
@@ -77,7 +78,7 @@ class _Attempt:
         return merged if len(merged) <= self.gang.nodes_max else None
 
     def run_around(self) -> tuple[Grant, ...] | None:
-        """Again in each order, but with one role kept off one of the nodes that it took from another."""
+        """Retry each order with one role kept off one of the nodes that it took."""
         tries = [
             (order, (name, self.places[grant.node]))
             for order, placed in self.seen
@@ -87,7 +88,7 @@ class _Attempt:
         return next((grants for one in tries[:MAX_TRIES] if (grants := self.run(*one))), None)
 
     def _place(self, order: list[str], kept_off: tuple[str, int] | None) -> _Placed:
-        """Each role takes what it gets from the overlay, up to the first that gets nothing."""
+        """Place the roles one after the other, up to the first that finds no room."""
         shapes = dict(self.gang.roles)
         is_bound = self.gang.nodes_max < sum(role.nodes_max for role in shapes.values())
         placed: _Placed = {}
@@ -109,7 +110,7 @@ class _Attempt:
 
 
 def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: Place) -> Shape:
-    """The first role that would have no room even alone; the shape itself if each would, or if it is no gang."""
+    """The first role that has no room even alone; the shape itself if each role has room, or if it has no roles."""
     for _, role in shape.roles:
         own = [one for one in candidates if admits(role, overlay.nodes[one])]
         if place(overlay, role, own) is None:
@@ -118,7 +119,7 @@ def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: 
 
 
 def merge(gang: Shape, placed: _Placed) -> tuple[Grant, ...]:
-    """One grant for each node, in the order of the roles and of their nodes."""
+    """Merge the roles' grants into one grant for each node, in the order of the roles and of their nodes."""
     by_node: dict[str, list[tuple[str, Grant]]] = {}
     for name, _ in gang.roles:
         for grant in placed[name]:

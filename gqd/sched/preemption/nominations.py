@@ -1,9 +1,9 @@
-"""What is kept for those to whom others give way, as everybody else meets it.  Pure.
+"""Nominations: resources earmarked for preemptors, as all other jobs see them.  Pure.
 
-A claim is what a waiting job is to have when others have gone.  For everybody but that job it runs there already: what
-is free of its grants is taken, what its victims hold of them is its own from now on, and only the rest of a victim
-comes back to others when that ends.  Of what is only counted (memory, generic resources, licences) as much is taken as
-the victims do not leave.  A victim that is parked keeps all that it has, for everybody but that job.
+A nomination lists the grants that a pending job gets when its victims have left.  To every other job the nominated job
+looks as if it were running on its grants: free parts are taken, parts held by its victims are already its own, and only
+a victim's remaining resources are released to others.  Of scalar amounts (memory, generic resources, licences) it takes
+what its victims will not release.  To all other jobs a suspended victim keeps everything that it holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANYWHERE = -1
 
 
 def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
-    """For everybody but those who have a claim; `but`: for this one, who has."""
+    """The snapshot with nominations applied; `but`: seen by this nominated job, whose own nomination does not apply."""
     claims = [one for one in snapshot.claims if one.job_id != but]
     lent = [grant for one in snapshot.claims if one.job_id == but for grant in one.parked]
     if not claims and not lent:
@@ -40,12 +40,12 @@ def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
 
 
 def without_claim(snapshot: Snapshot, job_id: JobId) -> Snapshot:
-    """The job starts, or has none any more."""
+    """The snapshot without the job's nomination, because it starts or loses it."""
     return replace(snapshot, claims=tuple(one for one in snapshot.claims if one.job_id != job_id))
 
 
 def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId], gifts: Iterable[Gift] = ()) -> Snapshot:
-    """As if these gave way to the claim's job already, or gave that up, for everybody else."""
+    """The snapshot for other jobs after a preemption: the victims end, and elastic jobs release their parts."""
     books = Overlay.of(snapshot)
     going = told_to_go(snapshot.running, victims, claim.job_id, snapshot.now)
     running = keep(books, given(going, gifts, claim.job_id), claim, snapshot.now)
@@ -53,7 +53,7 @@ def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId], g
 
 
 def told_to_go(running: Iterable[RunningJob], victims: Collection[JobId], to: JobId, now: float) -> list[RunningJob]:
-    """As soon as they know that they give way to this job."""
+    """The running jobs with the victims marked as preempted, from their notification on."""
     return [_going(one, to, now) if one.job_id in victims and not one.is_part else one for one in running]
 
 
@@ -63,12 +63,13 @@ def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
 
 
 def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]:
-    """Those that are still there, and what others give up for it."""
+    """The job's remaining victims, including the parts that elastic jobs release for it."""
     return [one for one in running if one.preemptor == job_id]
 
 
 def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
-    """Take what is free of the claim, and tell the rest: its job as if it ran, who gives way without what it has."""
+    """Take the free part of the nomination from `books` and return the running jobs as others see them: the
+    nominated job as running, its victims without what it takes."""
     places = books.node_table.index_of
     if claim.parks or claim.parked:
         running = list(running)
@@ -89,7 +90,10 @@ def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float
 
 
 def _rest_of(one: RunningJob, claim: Claim, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
-    """What others get when the victim ends; None: nothing.  `left`: what is counted of the claim, and nobody leaves."""
+    """The victim as others see it, reduced to what they get when it ends; None: they get nothing.
+
+    `left`: scalar amounts that the nomination still lacks.
+    """
     by_node = {grant.node: grant for grant in claim.grants}
     parts = []
     for grant in one.grants:
@@ -109,7 +113,7 @@ def _rest_of(one: RunningJob, claim: Claim, left: dict[Item, int], places: Mappi
 
 
 def _pass_on(left: dict[Item, int], item: Item, count: int) -> int:
-    """Of what the victim has the claim gets what it still lacks; what others get is told."""
+    """The amount of the victim's that others get, after the nomination takes what it still lacks."""
     passed = min(count, left.get(item, 0))
     if passed:
         left[item] -= passed
@@ -122,7 +126,7 @@ def _pass_on_all(left: dict[Item, int], place: int, amounts: Sequence[Amount]) -
 
 
 def _take(books: Overlay, grant: Grant, place: int, victims: Sequence[RunningJob], left: Mapping[Item, int]) -> Grant:
-    """Take what is free of it; told is that and what the victims leave."""
+    """Take the free part of the grant from `books`; return the free part together with the victims' part."""
     theirs = [(cpus, gpus) for one in victims for node, cpus, gpus in one.cells if node == grant.node]
     cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)
     free_cpus, free_gpus = cpus & books.free_cpus[place], gpus & books.free_gpus[place]
@@ -151,14 +155,14 @@ def _take(books: Overlay, grant: Grant, place: int, victims: Sequence[RunningJob
 
 
 def _counted(books: Overlay, left: Mapping[Item, int], item: Item, wanted: int) -> tuple[int, int]:
-    """(what is taken of it now, what the job has then): what no victim leaves is taken, as far as it is free."""
+    """(amount taken now, amount that the job has then): what no victim releases is taken as far as it is free."""
     lacking = min(wanted, left.get(item, 0))
     taken = max(0, min(lacking, free_amount(books, item)))
     return taken, wanted - lacking + taken
 
 
 def _as_running(claim: Claim, grants: tuple[Grant, ...], now: float) -> RunningJob:
-    """From when it has all of it; until then its limit does not count."""
+    """The nominated job as a running job whose time limit counts from the end of its last victim."""
     begins_at = max(now, claim.until)
     return RunningJob(
         job_id=claim.job_id,

@@ -1,4 +1,5 @@
-"""What running jobs give up for others and go on without, told as if it were a job of its own that ends.  Pure."""
+"""Partial releases: GPUs or nodes that elastic jobs release, modelled as separate pseudo jobs that end with the
+release. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def ids_of(mask: int) -> tuple[int, ...]:
 
 
 def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> RunningJob:
-    """`to`: the job for which it is kept; None: it is for whoever comes first."""
+    """A pseudo job for a released grant; `to`: the job that it is earmarked for, None: any job."""
     return RunningJob(
         job_id=job.job_id,
         user=job.user,
@@ -37,7 +38,7 @@ def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> 
 
 
 def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> list[RunningJob]:
-    """As soon as they know that they give this up for that job."""
+    """The running jobs with the released parts split off as pseudo jobs, earmarked for job `to`."""
     by_job: dict[JobId, list[Gift]] = {}
     for one in gifts:
         by_job.setdefault(one.attempt_id.job_id, []).append(one)
@@ -53,7 +54,7 @@ def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> li
 
 
 def without(job: RunningJob, one: Gift) -> RunningJob:
-    """It is told one change at a time."""
+    """The job without the released part; it is not resized again until this change is done."""
     if one.is_node:
         grants = tuple(grant for grant in job.grants if grant.node != one.node)
     else:
@@ -76,9 +77,9 @@ def grant_of(one: Gift) -> Grant:
 
 
 def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
-    """What a job is giving up: for each that has a claim to some of it, and what is for nobody in particular.
+    """Pseudo jobs for what a job is releasing: one for each nominated job with a share in it, one for the rest.
 
-    `kept`: of the node, by the job for which it is kept.
+    `kept`: earmarked grants on the node by job.
     """
     parts = []
     gpus, cpus = mask_of(going.gpus), mask_of(going.cpus)

@@ -1,12 +1,11 @@
-"""Who may have others give way, and to whom it is worth asking: decided in a pass where a job finds no place.  Pure.
+"""Preemption: which running jobs a pending job may preempt, decided in a pass when the job finds no room.  Pure.
 
-A job may have those give way whose QOS its own preempts, once they have run for as long as they are protected.  One
-that stays within what its account is guaranteed may also have those go whose account has borrowed more than it is
-guaranteed, as far as it has; one inside of a reservation also those who have borrowed what that keeps.  Where jobs take
-turns, all may have those go that may give their turns (see `gqd.sched.preemption.timeslice`). For whomever it is,
-elastic jobs give up what they have beyond their least, and where that is enough nobody is ended. A decision is made
-whole, and nobody with a protected start, and nothing that is reserved, is put off by it. What is decided holds for the
-rest of the pass: the job counts as if it ran there.
+A job may preempt jobs of the QOS that its own QOS preempts, once these have run for as long as they are protected. A
+job within its account's guarantee may also preempt jobs of accounts that borrow beyond theirs, and a job inside a
+reservation the jobs that borrow its resources.  With time slicing, any job may preempt jobs that have used their time
+slice (see `gqd.sched.preemption.timeslice`).  Elastic jobs release resources beyond their minimum for any job; where
+that suffices, no job is stopped.  A decision is made as a whole, and delays neither planned starts nor reservations.
+It holds for the rest of the pass: the job counts as if it were running there.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 MOST_ROUNDS = 4
-"""For a job: where those with a long notice are in the way, it is tried without them."""
+"""Maximum number of searches for one job, each without the victims that need the longest notice."""
 MOST_TRIES = 32
-"""Searches for victims in a pass …"""
+"""Search budget of a pass …"""
 COST_IN_VAIN = 4
-"""… of which one in vain counts as so many."""
+"""… of which a failed search uses this many units."""
 WORK_OF_TRY = 16
-"""Units of work of one, besides those of every node and of every time that the job is placed."""
+"""Units of work of one search, besides those for every node and for every trial placement."""
 
 
 def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
-    """The QOS whose jobs give way to jobs of this one."""
+    """The QOS whose jobs may be preempted by jobs of `qos`."""
     own = known.get(qos)
     names = () if own is None else own.preempts
     return frozenset(one for one in names if one in known and known[one].preempt_mode is not PreemptMode.OFF)
@@ -65,9 +64,9 @@ def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
 def that_may_go(
     jobs: Iterable[RunningJob], known: Mapping[str, QosInfo], now: float, inside: Booked | None = None
 ) -> list[RunningJob]:
-    """They run, are not protected by their QOS (any more), and do not give way to somebody already.
+    """The jobs that run, have run for their protected time, and are not being preempted already.
 
-    Who has borrowed what a reservation keeps is not protected from it.
+    Jobs that borrow from a reservation are not protected from the reservation's jobs.
     """
     least_s = {name: one.min_run_s for name, one in known.items() if one.preempt_mode is not PreemptMode.OFF}
     return [
@@ -87,7 +86,7 @@ class Decided(NamedTuple):
 
 
 def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None:
-    """None: nobody who waits could have anybody give way."""
+    """The preemption planner of a pass; None: no pending job could preempt any job."""
     present = np.flatnonzero(np.bincount(columns.qos, minlength=len(columns.names_of_qos)))
     names = [columns.names_of_qos[one] for one in present.tolist()]
     reach = {name: preempted_by(name, snapshot.qos) for name in names}
@@ -109,7 +108,7 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
 
 
 def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[RunningJob]:
-    """What is reserved for others is not given back to those outside."""
+    """The jobs without those on reserved resources, which would not return to jobs outside the reservation."""
     if snapshot.inside is not None:
         return jobs
     kept: dict[str, tuple[int, int]] = {}
@@ -132,39 +131,39 @@ def _is_on(job: RunningJob, kept: Mapping[str, tuple[int, int]]) -> bool:
 
 @dataclass(slots=True)
 class _Barrier:
-    """What a job may not use that would still run then: windows of others, and what they take, by place of the node."""
+    """Resources that a job may not use if it still runs when these windows open; CPU and GPU masks by node index."""
 
     windows: list[JobWindow | BookedWindow]
     masks: dict[int, tuple[int, int]]
 
 
 _May: TypeAlias = dict[JobId, tuple[str, ...] | None]
-"""Who may go: by its QOS, or taken back from these accounts."""
+"""Victims that a job may preempt: None if its QOS allows it, else the accounts from which the victim is reclaimed."""
 
 
 class _Key(NamedTuple):
-    """What decides whether anybody is found, but for the time limit."""
+    """The attributes of a job, besides its time limit, that decide whether victims are found."""
 
     shape: int
     qos: str
     owner: str
-    """The account, where something may be taken back for it."""
+    """The account, if jobs may be reclaimed for it."""
     user: str = ""
-    """Where it would be over a limit of its own with what it was given; the account is its own then, too."""
+    """The user, if the search failed by a limit of the job's own; then the account is set, too."""
 
 
 class _Found(NamedTuple):
     choice: Choice | None
     is_limited: bool = False
-    """There are some, and the job would be over a limit."""
+    """Victims exist, but the job would exceed a limit."""
     later: NotWorthPreemptingYet | None = None
-    """There are some, and it is not worth their price yet."""
+    """Victims exist, but preempting them does not pay off yet."""
     skip_planned_starts: bool = False
-    """Nobody may be ended for it, and what others could give up is not enough."""
+    """No job may be preempted, and what elastic jobs could release does not suffice."""
 
 
 class Preempting:
-    """Of a pass: who could give way, and what has been decided."""
+    """The preemption planner of a pass: the eligible victims and the decisions made."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class Preempting:
         turns: Turns | None = None,
         spare: Mapping[SpareKey, RunningJob] | None = None,
     ) -> None:
-        """`spare`: what elastic jobs could do without."""
+        """`spare`: the resources that elastic jobs could release."""
         self.decided: list[Decided] = []
         self._spare = dict(spare or {})
         self._columns = columns
@@ -188,14 +187,14 @@ class Preempting:
         self._turns = turns
         self._known: dict[SpareKey, Candidate] = {}
         self._gpus: dict[SpareKey, GpusAt] = {}
-        """By job, and of what it could do without by node."""
+        """GPUs by node of each job, and of each part that an elastic job could release."""
         self._tries = MOST_TRIES
         self._goes_on_at: int | None = None
         self._vain: dict[_Key, float] = {}
-        """Jobs for which nobody was found → the shortest time limit of them."""
+        """Failed searches, with the shortest time limit of the jobs concerned."""
 
     def who(self) -> Booleans:
-        """By place in the queue: it may have somebody give way."""
+        """Mask by queue index: the job may preempt some job."""
         columns, there = self._columns, self._there_of_qos
         if self._turns is not None or self._spare:
             return np.ones(len(columns.qos), np.bool_)
@@ -209,11 +208,11 @@ class Preempting:
 
     @property
     def _has_lent(self) -> bool:
-        """Somebody has what is kept for those who are looked at here."""
+        """Whether a running job borrows from the reservation of this pass."""
         return self._inside is not None and any(self._is_lent(one) for one in self._there)
 
     def decide(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
-        """Others give way to the job, to all of it that waits; False: it waits for something else."""
+        """Plan preemption for all pending tasks of the job; False: it waits for something else."""
         while self._may_try(of, place, job):
             before = of.spent
             found = self._find(of, job)
@@ -236,14 +235,14 @@ class Preempting:
         return False
 
     def finish(self, of: SchedulingPass) -> None:
-        """When time alone lets others give their turns."""
+        """Record when the next running job becomes preemptible by time alone."""
         if self._turns is not None:
             going = {one for each in self.decided for one in each.victims}
             at = self._turns.changes_at(going, of.started_jobs())
             of.draft.changes_at = min(of.draft.changes_at, at)
 
     def _stop_if_done(self, of: SchedulingPass, place: int) -> None:
-        """Nobody else is looked at for this in this pass; the next one goes on there."""
+        """Stop searching once the budget of the pass is used; the next pass resumes here."""
         if not self._tries:
             behind = of.scan.next(place + 1)
             of.draft.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
@@ -252,7 +251,7 @@ class Preempting:
                 of.skip_shape_again(code)
 
     def _give_up(self, of: SchedulingPass, place: int, job: PendingJob, is_limited: bool) -> None:
-        """For others like it, or of its owner if that counts, there is nobody either: they need not be looked at."""
+        """Record a failed search, so that similar jobs (of the same owner, if a limit was the reason) are skipped."""
         if self._turns is not None:
             self._turns.note_waiting(job, of.ground.kind_of(job.shape).is_wide)
         of_all, of_owner = self._keys(of, place, job)
@@ -263,12 +262,13 @@ class Preempting:
         self._stop_if_done(of, place)
 
     def _keys(self, of: SchedulingPass, place: int, job: PendingJob) -> tuple[_Key, _Key]:
-        """(all that are alike, those of them that are its owner's)"""
+        """(key of all similar jobs, key of those of the same owner)."""
         shape, owner = int(of.scan.columns.shape[place]), job.account if of.is_guaranteed_round else ""
         return _Key(shape, job.qos, owner), _Key(shape, job.qos, job.account, job.user)
 
     def _may_try(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
-        """Not for one that leaves out nodes where it could not be launched: it may fail again on those that go."""
+        """Whether to search for victims.  Never for a job that avoids nodes after launch failures: it might fail
+        again on the freed nodes."""
         is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
         is_allowed = self._turns is not None or is_served or self._may_use_spare(job)
         if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(of, place) else 0):
@@ -280,13 +280,14 @@ class Preempting:
         return not is_vain and of.non_resource_reason(job) is None
 
     def _may_use_spare(self, job: PendingJob) -> bool:
-        """Most elastic jobs give up no CPUs."""
+        """Whether parts of elastic jobs could help the job; most elastic jobs release no CPUs."""
         if wanted_in_all(job.shape)[0]:
             return bool(self._spare)
         return any(one.grants[0].cpus for one in self._spare.values())
 
     def _is_before_turn(self, of: SchedulingPass, place: int) -> bool:
-        """Half of the searches are for those from where the pass before stopped."""
+        """Whether the job precedes the one at which the previous pass stopped; half of the budget is for jobs from
+        there on."""
         if self._goes_on_at is None:
             at = of.snapshot.searches_from
             self._goes_on_at = -1 if at is None else of.scan.index_of(at) or -1
@@ -310,7 +311,7 @@ class Preempting:
         return self._inside is not None and job.is_borrowing
 
     def _find(self, of: SchedulingPass, job: PendingJob) -> _Found:
-        """Nobody is ended where it is enough that others give up some of what they have."""
+        """Find victims; no job is stopped if releases by elastic jobs suffice."""
         may = self._who_may_go(of, job)
         spare = list(self._spare.values()) if self._may_use_spare(job) else []
         spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
@@ -326,9 +327,10 @@ class Preempting:
         return self._search(of, job, [*spare, *there], may) or _Found(None)
 
     def _search(self, of: SchedulingPass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
-        """As long as somebody's notice is in the way it is tried without those who have the longest.
+        """Search for victims, leaving out those with the longest notice as long as their notice is in the way.
 
-        None: there is no place for it without them all; a choice that is not made is one that has come too late.
+        None: the job has no room even without all of them.  A result without victims means that they would leave too
+        late.
         """
         anyway_at: float | None = None
         found: _Found | None = None
@@ -360,20 +362,20 @@ class Preempting:
         return found
 
     def _too_early(self, of: SchedulingPass, job: PendingJob) -> NotWorthPreemptingYet | None:
-        """Whoever went, it would not be worth it yet."""
+        """The reason if no set of victims could pay off yet."""
         if self._turns is None or self._is_served_otherwise(of, job):
             return None
         at = self._turns.worth_it_at(job, self._turns.least_price(of, job))
         return NotWorthPreemptingYet(victims=(), at=at) if at > of.snapshot.now else None
 
     def _is_served_otherwise(self, of: SchedulingPass, job: PendingJob) -> bool:
-        """Some may go for it that need not be paid for."""
+        """Whether some victims of the job have no price."""
         names = self._reach.get(job.qos, frozenset())
         is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
         return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
 
     def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: Choice) -> NotWorthPreemptingYet | None:
-        """These would go, and it is not worth their price yet; what its QOS or a guarantee gives it has none."""
+        """The reason if preempting these victims does not pay off yet; victims by QOS or guarantee have no price."""
         if self._turns is None:
             return None
         names = self._reach.get(job.qos, frozenset())
@@ -423,7 +425,7 @@ class Preempting:
     def _candidates(
         self, of: SchedulingPass, there: Iterable[RunningJob], may: _May, wish: Wish, barrier: _Barrier
     ) -> list[Candidate]:
-        """Those who have something that the job could use."""
+        """The running jobs that hold something the job could use."""
         here = set(wish.places.tolist())
         wanted = {name for name, _ in wish.shape.licenses}
         there = list(there)
@@ -448,7 +450,7 @@ class Preempting:
         return candidates
 
     def _useful(self, of: SchedulingPass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
-        """Nodes on which it could come to have room if all of these went; none: it could not."""
+        """Nodes on which the job could get room if all of these jobs left; empty: they do not suffice."""
         places = of.ground.available(job, of.snapshot.now)
         return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
 
@@ -460,7 +462,7 @@ class Preempting:
         return known
 
     def _know(self, of: SchedulingPass, job: RunningJob) -> Candidate:
-        """What of it is the same for everybody who asks in this pass."""
+        """The candidate for a running job, as far as it is the same for every preemptor of the pass."""
         places = of.ground.places
         cells = zip(job.grants, job.cells, strict=True)
         known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
@@ -477,7 +479,7 @@ class Preempting:
         return told
 
     def _settle(self, of: SchedulingPass, place: int, job: PendingJob, choice: Choice) -> None:
-        """It counts as if it ran there from now on, and its victims as if they knew."""
+        """Record the decision: from now on the job counts as running, and its victims as notified."""
         snapshot = of.snapshot
         ended = [one for one in choice.victims if not one.job.is_part]
         gifts = gifts_of(choice.victims, choice.grants, snapshot.now)
@@ -514,7 +516,8 @@ class Preempting:
             of.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
 
     def _forget(self, victims: Collection[JobId], gifts: Iterable[Gift]) -> None:
-        """Who gives up some of what it has is not ended in the same plan, nor the other way round."""
+        """Remove the victims and the released parts; a job that releases a part is not stopped in the same plan, nor
+        the reverse."""
         gifts = list(gifts)
         givers = {one.attempt_id.job_id for one in gifts}
         self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
@@ -558,7 +561,7 @@ def _whole_part(of: SchedulingPass, place: int, grant: Grant, cpus: int, gpus: i
 
 
 def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:
-    """Licences are the cluster's, wherever they are held; all else is used where it is."""
+    """The part of a victim that the job may use.  Licences count wherever they are held, all else only on its nodes."""
     licenses = tuple(one for one in part.licenses if one[0] in wanted) if part.licenses else ()
     if part.place not in here:
         return Part(part.place, 0, 0, 0, (), licenses)
@@ -577,7 +580,7 @@ def is_beside(
     grants: tuple[Grant, ...],
     victims: Iterable[RunningJob],
 ) -> bool:
-    """There is enough for all of what is only counted when the windows begin that the job meets."""
+    """Whether the scalar amounts suffice for all windows that the job meets."""
     takes = scalar_items(guard.places, grants)
     for window in windows if takes else ():
         spare = guard.spare(window)
@@ -589,7 +592,7 @@ def is_beside(
 
 
 def _would_stay(job: RunningJob, at: float) -> bool:
-    """It would still run then; what it leaves is not counted in what is free then."""
+    """Whether the job would still run then, so that its resources are not counted as free then."""
     return job.ends_at is None or job.ends_at > at
 
 
@@ -598,21 +601,21 @@ def _has_room(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) ->
 
 
 def _starts_anyway_at(of: SchedulingPass, job: PendingJob) -> float:
-    """When it would have a place if nobody went."""
+    """When the job could start without preemption."""
     windows = [one for one in of.guard.windows if one.job.job_id != job.job_id]
     places = of.ground.available(job, of.snapshot.now)
     return of.protection.has_place_at(job, places, [*of.guard.booked, *windows])
 
 
 def _is_gone_in_time(snapshot: Snapshot, victim: RunningJob, job: PendingJob) -> bool:
-    """Killed, if it must be, before the other one could not be over by its deadline any more."""
+    """Whether the victim would be gone, killed if necessary, by the last start that meets the job's deadline."""
     if job.last_start_at is None:
         return True
     return gone_at(victim, snapshot.now) + snapshot.policy.timers.grace_s <= job.last_start_at
 
 
 def gone_at(job: RunningJob, now: float) -> float:
-    """When it is ended if it is told now."""
+    """When the job ends if it is notified now."""
     return now + job.lead_s if job.ends_at is None else max(now, min(job.ends_at, now + job.lead_s))
 
 

@@ -1,8 +1,8 @@
-"""What accounts have borrowed beyond their guarantees, and may be taken back for an owner who comes.  Pure.
+"""Reclaiming GPUs that accounts hold over their quota, for the accounts that are guaranteed them.  Pure.
 
-As soon as any account has a guarantee, a job has borrowed its GPUs if its account, or the nearest above it that has a
-guarantee, holds more than that; and if there is none.  No more is taken back of an account than it is over, so that
-nobody falls below a guarantee, and nothing is taken back by an account of itself.
+As soon as any account has a guarantee, a job's GPUs are borrowed if the nearest account with a guarantee (its own or a
+parent) holds more than the guarantee, or if no such account exists.  No more is reclaimed from an account than its
+excess, so that no account falls below its guarantee, and no account reclaims from itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gqd.state.index.tally import account_path
 class Borrowed:
     limits: LimitView
     gives_back: Mapping[str, int] = field(default_factory=dict)
-    """By account that has borrowed: who gives back first."""
+    """The order in which borrowing accounts give GPUs back."""
     left: dict[str, int] = field(init=False)
-    """By account with a guarantee: so many GPUs it holds beyond it, that are not taken back yet."""
+    """GPUs held beyond the guarantee and not reclaimed yet, by account with a guarantee."""
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -33,11 +33,12 @@ class Borrowed:
         }
 
     def owns(self, account: str) -> bool:
-        """It, or one above it, is guaranteed something."""
+        """Whether the account or a parent of it has a guarantee."""
         return any(name in self.left for name in self._path(account))
 
     def funds(self, job: RunningJob, owner: str) -> tuple[str, ...] | None:
-        """The accounts that would hold less if the owner had its GPUs; None: they are not borrowed, or the owner's."""
+        """The accounts that would hold less if the job were reclaimed for `owner`; None: it cannot be reclaimed for
+        `owner`."""
         if not self.left or not gpus_of(job):
             return None
         path, own = self._path(job.account), self._path(owner)
@@ -50,12 +51,12 @@ class Borrowed:
         return funds if all(self.left[name] >= gpus_of(job) for name in funds) else None
 
     def rank(self, job: RunningJob) -> int:
-        """The lower gives back first."""
+        """The rank of the job's account; jobs of a lower rank are reclaimed first."""
         last = len(self.gives_back) + 1
         return next((self.gives_back[name] for name in self._path(job.account) if name in self.gives_back), last)
 
     def take(self, jobs: Iterable[RunningJob], owner: str) -> bool:
-        """All of these are taken back; False: some of them may not be, and none is."""
+        """Reclaim all of these jobs for `owner`; False: some may not be reclaimed, and none is."""
         left = dict(self.left)
         for job in jobs:
             funds = self.funds(job, owner)

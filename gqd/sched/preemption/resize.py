@@ -1,11 +1,11 @@
-"""Which running jobs take idle GPUs, and which could give some back.  Pure.
+"""Resizing elastic jobs: growth on idle GPUs and nodes, and the parts that elastic jobs could release.  Pure.
 
-A job grows on its own node when a pass is over, by GPUs that are free after everybody has been considered: where no job
-that waits for room could use them, and where neither a protected start nor a reservation is put off by it.  Of several
-jobs that with the fewest GPUs goes first, one GPU at a time.
+A job grows after a pass, on GPUs left free when all jobs have been considered: only on GPUs that no job waiting for
+room could use, and without delaying planned starts or reservations.  Of several jobs the one with the fewest GPUs grows
+first, one GPU at a time.
 
-What it has beyond its least it gives back to somebody who waits: that is decided where a job finds no place, together
-with who gives way to it whole (`gqd.sched.preemption.preempt`).
+Releases of what a job holds beyond its minimum are decided together with preemption, where a job finds no room
+(`gqd.sched.preemption.preempt`).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 MOST_LOOKS = 64
-"""Waiting jobs of each shape that are asked whether they wait for room."""
+"""Maximum number of pending jobs of each shape that are checked for whether they wait for room."""
 MOST_NODES_TRIED = 16
-"""So many are tried for a job that could have one more."""
+"""Maximum number of nodes tried for a job that could have one more."""
 MOST_SPARED = 64
-"""So often it is tried to leave one GPU more to those who give some up."""
+"""Maximum number of trials to leave one GPU more to the jobs that release some."""
 
 
 # ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 Key: TypeAlias = tuple[JobId, str]
-"""Of what a job has on a node."""
+"""Key of a job's part on a node: (job, node)."""
 
 
 def spare_of(snapshot: Snapshot) -> dict[Key, RunningJob]:
-    """What each could do without, as if it were a job of its own; only of those that run outside of reservations."""
+    """The parts that elastic jobs outside reservations could release, as pseudo jobs."""
     if snapshot.inside is not None:
         return {}
     there = {node.name for node in snapshot.nodes}
@@ -64,12 +64,12 @@ def key_of(part: RunningJob) -> Key:
 
 
 def known_as(job: RunningJob) -> Key:
-    """Of a job, or of what it has on a node and could do without."""
+    """Key of a job (with an empty node) or of a releasable part."""
     return key_of(job) if job.is_part else (job.job_id, "")
 
 
 def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
-    """The rest of a job on a node, where what it could do without stands for itself."""
+    """The victim's part on a node without what it could release there, which is a candidate of its own."""
     one = next((each for each in spare if each.grants[0].node == node), None)
     if one is None:
         return part
@@ -79,7 +79,7 @@ def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
 
 
 def spare(job: RunningJob) -> list[RunningJob]:
-    """Of nodes one for each."""
+    """The parts that the job could release, as pseudo jobs; of an elastic number of nodes, one for each joined node."""
     one = job.stretch
     if one is None or job.preemptor is not None:
         return []
@@ -97,7 +97,7 @@ def spare(job: RunningJob) -> list[RunningJob]:
 
 
 def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
-    """What it could still do without; None: nothing."""
+    """The part that the job could still release after this one; None: nothing."""
     held = part.grants[0]
     if gift.is_node:
         return None
@@ -107,7 +107,7 @@ def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
 
 
 def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
-    """Who gives up some of what it has keeps as much of that as can be; without those who are ended anyway."""
+    """The victim set with releases reduced to what is needed, and without parts of jobs that are stopped anyway."""
     ended = {one.job.job_id for one in choice.victims if not one.job.is_part}
     victims = [one for one in choice.victims if not one.job.is_part or one.job.job_id not in ended]
     left = [one for one in choice.victims if one not in victims]
@@ -129,14 +129,14 @@ def _is_node(part: RunningJob) -> bool:
 
 
 def _less(one: Candidate, part: Part, gpu: int) -> Part:
-    """Without this GPU, and as many CPUs as come with it."""
+    """The part without this GPU and the CPUs that come with it."""
     cpus = ids_of(part.cpus)
     per_gpu = 0 if one.job.stretch is None else one.job.stretch.cpus_per_gpu
     return part._replace(gpus=part.gpus & ~(1 << gpu), cpus=mask_of(cpus[per_gpu:]))
 
 
 def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Gift, ...]:
-    """What those who go on are to give up: that of it which is used."""
+    """The releases of elastic jobs among the victims, reduced to what the grants use."""
     gifts = []
     for one in (each for each in victims if each.job.is_part):
         job, node = one.job, one.job.grants[0].node
@@ -172,9 +172,9 @@ def _node_given(job: RunningJob, generation: int, now: float) -> Gift:
 
 
 def growths(of: SchedulingPass) -> tuple[Growth, ...]:
-    """What running jobs take; nothing, while nobody knows what all others come to.
+    """The growth of running jobs; none while the planner has not finished looking at all jobs.
 
-    One GPU at a time, to the job that has the fewest.
+    One GPU at a time, to the job with the fewest.
     """
     growing = [one for one in of.snapshot.running if _may_grow(of, one)]
     if not growing or of.resumes_at is not None:
@@ -225,7 +225,7 @@ def _may_grow(of: SchedulingPass, job: RunningJob) -> bool:
 
 
 def _waiting(of: SchedulingPass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
-    """Some of each shape that want GPUs and wait for room; and, where CPUs come with GPUs, of those who want none."""
+    """(pending jobs of each shape that want GPUs and wait for room, those that want none, if CPUs come with GPUs)."""
     started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
     with_gpus: list[PendingJob] = []
     without_gpus: list[PendingJob] = []
@@ -242,7 +242,7 @@ def _waiting(of: SchedulingPass, takes_cpus: bool) -> tuple[list[PendingJob], li
 
 
 def _more_nodes(of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
-    """One for each job, that with the fewest first; none that somebody who waits could use."""
+    """Growth by a node for each job, the job with the fewest nodes first; no node that a pending job could use."""
     wanted = {place for one in waiting for place in of.ground.standing(one.shape).capable.tolist()}
     growths = []
     for job in sorted(growing, key=lambda one: (len(one.grants), one.job_id)):
@@ -252,7 +252,7 @@ def _more_nodes(of: SchedulingPass, growing: list[RunningJob], waiting: list[Pen
 
 
 def _next_node(of: SchedulingPass, job: RunningJob, wanted: set[int]) -> Grant | None:
-    """Where its whole share fits best; the ledger and the guard then count it."""
+    """The node on which the job's share fits best, charged to the ledger and the backfill profile; None without one."""
     assert job.stretch is not None and job.stretch.share is not None, f"job {job.job_id} keeps what it has"
     own = {grant.node for one in of.draft.running if one.job_id == job.job_id for grant in one.grants}
     ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.stretch.share)
@@ -286,7 +286,8 @@ def _growth(job: RunningJob, more: list[Grant]) -> Growth:
 
 
 def _next_gpu(of: SchedulingPass, job: RunningJob, place: int, free: int) -> Grant | None:
-    """The first that it may have, with the CPUs that come with it; the ledger and the guard then count it."""
+    """The first GPU that the job may have with its CPUs, charged to the ledger and the backfill profile; None
+    without one."""
     assert job.stretch is not None, f"job {job.job_id} keeps what it has"
     node = of.snapshot.nodes[place]
     if node.unavailable:
@@ -310,7 +311,7 @@ def _next_gpu(of: SchedulingPass, job: RunningJob, place: int, free: int) -> Gra
 
 
 def fitting(snapshot: Snapshot, place: int, one: Stretch) -> int:
-    """GPUs of the node of which it may have more."""
+    """Mask of the node's GPUs by which the job may grow."""
     return snapshot.nodes[place].fitting_mask(one.gpu_type, one.min_gpu_mem_mib)
 
 
@@ -320,7 +321,7 @@ def ends_of(job: RunningJob) -> Ends:
 
 
 def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grants: tuple[Grant, ...]) -> Wanted:
-    """What limits count of more GPUs, until its end."""
+    """The demand on limits for more GPUs until the job's end."""
     amounts = amounts_of(grants, snapshot.nodes, places) | {"jobs": 0}
     billing = billing_of(snapshot.policy.billing, amounts, snapshot.limits.usage_factor(job.qos))
     left_s = None if job.ends_at is None else int(max(0.0, job.ends_at - snapshot.now))
@@ -328,7 +329,7 @@ def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grant
 
 
 def _wanted_there(of: SchedulingPass, place: int, waiting: list[PendingJob]) -> int:
-    """GPUs of the node that somebody who waits could use."""
+    """Mask of the node's GPUs that a pending job could use."""
     found, node = 0, of.snapshot.nodes[place]
     for job in waiting:
         if place in of.ground.standing(job.shape).capable.tolist():

@@ -1,9 +1,9 @@
-"""Who gives way by standing still where it is, and what others may count on then.  Pure.
+"""Preemption by suspension: which jobs may be suspended in place, and what other jobs may count on.  Pure.
 
-A parked job (`gqd.state.parked`) lends its CPUs and GPUs to the job that it gives way to and to nobody else, keeps its
-memory and all else that is only counted, and has its own back when that job is over.  For everybody else it holds all
-of it all the time, and nobody knows until when.  So it is only parked where nobody counts on its end: what is kept for
-a protected start or for a reservation must be elsewhere.
+A suspended victim (`gqd.state.parked`) lends its CPUs and GPUs to its preemptor only, keeps its memory and all other
+scalar resources, and gets everything back when the preemptor is over.  To all other jobs it holds its resources for an
+unknown time.  So a job is only suspended if nothing counts on its end: resources of planned starts and reservations
+must be elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOBODY: frozenset[JobId] = frozenset()
 def parkable(
     guard: Guard, job: PendingJob, there: Iterable[RunningJob], known: Mapping[str, QosInfo]
 ) -> frozenset[JobId]:
-    """Those who could stand still for this job."""
+    """The running jobs that could be suspended for this job."""
     if not job.fits_beside:
         return NOBODY
     windows: list[JobWindow | BookedWindow] = [one for one in guard.windows if one.job.job_id != job.job_id]
@@ -43,13 +43,13 @@ def parkable(
 
 
 def may_park(job: RunningJob, known: Mapping[str, QosInfo]) -> bool:
-    """As far as itself and its QOS go."""
+    """Whether the job itself and its QOS allow suspension."""
     own = known.get(job.qos)
     return job.can_park and own is not None and own.preempt_mode is PreemptMode.SUSPEND
 
 
 def counts_on(guard: Guard, job: RunningJob, window: JobWindow | BookedWindow) -> bool:
-    """Something of what the job holds may be meant for whoever has the window."""
+    """Whether the window may rely on resources that the job holds."""
     nodes = {grant.node for grant in job.grants}
     if any(grant.node in nodes for grant in window.grants):
         return True
@@ -63,7 +63,7 @@ def counts_on(guard: Guard, job: RunningJob, window: JobWindow | BookedWindow) -
 
 
 def cut(grants: Iterable[Grant], taken: Sequence[Grant]) -> tuple[Grant, ...]:
-    """Without these CPUs and GPUs."""
+    """The grants without the CPUs and GPUs of `taken`."""
     left = []
     for grant in grants:
         for one in taken:
@@ -74,12 +74,12 @@ def cut(grants: Iterable[Grant], taken: Sequence[Grant]) -> tuple[Grant, ...]:
 
 
 def without_lent(jobs: Iterable[RunningJob], lent: Sequence[Grant]) -> list[RunningJob]:
-    """As everybody else sees who has what others lend: that does not come back to all when they end."""
+    """The jobs without the resources lent to them, which are not released to all when they end."""
     return [replace(one, grants=cut(one.grants, lent)) for one in jobs] if lent else list(jobs)
 
 
 def give(books: Overlay, lent: Iterable[Grant]) -> None:
-    """It is free for the one whom it is lent to."""
+    """Mark lent resources as free in `books`, for the job that they are lent to."""
     for one in lent:
         if one.node in books.node_table.index_of:
             books.give_masks(books.node_table.index_of[one.node], mask_of(one.cpus), mask_of(one.gpus), 0)

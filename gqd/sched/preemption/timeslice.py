@@ -1,15 +1,16 @@
-"""Turns: least attained service with one threshold, for jobs that checkpoint and wait again (``preempt = "turns"``).
+"""Time slicing by least attained service with one threshold, for jobs that checkpoint and requeue (``preempt =
+"turns"``).
 
-Every job has a *trial* of some hours, counted over all its attempts; who has had it takes *turns* with the others that
-have.  A job may have another give its turn when that has run for `LEAST_RUN` resumes since it started, and
+Every job has a first quantum (*trial*) of some hours, counted over all its attempts; jobs that have used it share the
+GPUs in time slices (*turns*).  A job may preempt another that has run for `LEAST_RUN` resumes since it started, and
 
-- the other one's trial is over and its own is not; or
-- both are on the same side of it, the other was submitted later and has run for a whole turn since it started.
+* the other job has used its first quantum and the preemptor has not; or
+* both are in the same class, the other was submitted later and has run for a whole slice since it started.
 
-A job over several nodes gives its turn to such jobs only.  Since who has had its trial never comes back from that, and
-within each side who was submitted first never gives way to who came later, nobody takes turns with the same job within
-an instant.  A stop is made when it is worth its price (rent or buy): who takes the place has waited for half of what
-the resumes cost in seconds, for each of its own GPUs.
+A job over several nodes is preempted by such jobs only.  Two jobs cannot preempt each other back and forth at one
+instant: using up the first quantum is irreversible, and within each class an earlier submission is never preempted by a
+later one.  A preemption is made when it pays off (rent or buy): the preemptor has waited, for each of its GPUs, half of
+the GPU-seconds that the resumes cost.
 
 Source: Gu et al., Tiresias, NSDI 2019 (discretised least attained service); Karlin et al. 1988 (rent or buy).  Pure.
 """
@@ -27,54 +28,54 @@ from gqd.sched.snapshot.model import RunningJob
 from gqd.state.index.queue import Booleans, Floats, Integers
 
 LEAST_RUN = 3.0
-"""So many resumes' worth a job runs before it gives its turn: no more than a third of what it holds are resumes."""
+"""Multiples of its resume time that a job runs before it may be preempted: at most a third of its time is resumes."""
 PATIENCE = 0.5
-"""So much of the price a job waits before others give their turns to it."""
+"""Fraction of the price that a job waits before it may preempt others."""
 OF_GANG = 2.0
-"""A job over several nodes, which has to find all of them again, goes only where others would lose so much more."""
+"""Cost factor of victims over several nodes, which need all of their nodes at once to resume."""
 LEAST_TURN = 20.0
-"""A turn is no shorter than so many resumes."""
+"""Minimum length of a time slice in resume times."""
 
 
 class Taker(NamedTuple):
-    """A job that waits."""
+    """A pending job that could preempt others."""
 
     since: float
-    """Who has the earlier one goes first: its submission (see `gqd.sched.snapshot.model.PendingJob`)."""
+    """The submission time; the earlier job goes first (see `gqd.sched.snapshot.model.PendingJob`)."""
     is_through: bool
-    """Its trial is over."""
+    """Whether the job has used its first quantum."""
     is_gang: bool
-    """It goes over several nodes."""
+    """Whether the job runs on several nodes."""
 
 
 class Givers(NamedTuple):
-    """Running jobs, a place in every column each.  Instants: from then on."""
+    """Running jobs as columns; each `…_at` column holds the instant from which the condition is true."""
 
     since: Floats
     rested_at: Floats
-    """It has run for its least time."""
+    """The job has run for its minimum time."""
     turned_at: Floats
-    """And for a whole turn."""
+    """The job has also run for a whole time slice."""
     through_at: Floats
-    """Its trial is over."""
+    """The job has used its first quantum."""
     is_gang: Booleans
 
 
 class GiversNow(NamedTuple):
-    """The same, as far as it is so at one instant."""
+    """The conditions of `Givers` at one instant."""
 
     since: Floats
     have_turned: Booleans
-    """They have run for a whole turn."""
+    """The jobs have run for a whole time slice."""
     give_trials: Booleans
-    """They have had their trial, and run for their least time."""
+    """The jobs have used their first quantum and run for their minimum time."""
     are_through: Booleans
     are_single: Booleans
-    """They go over one node."""
+    """The jobs run on one node."""
 
 
 def is_through(ran_s: float, rules: Scheduling) -> bool:
-    """The trial is over of a job that has run so long, over all its attempts."""
+    """Whether a job that has run `ran_s` seconds over all its attempts has used its first quantum."""
     return ran_s >= rules.trial_s
 
 
@@ -91,13 +92,13 @@ def givers_of(jobs: Sequence[RunningJob], rules: Scheduling) -> Givers:
 
 
 def _resumes_s(jobs: Sequence[RunningJob], rules: Scheduling) -> Floats:
-    """As `resume_s_of` of each."""
+    """The values of `resume_s_of` as a column."""
     usual = rules.resume_s
     return np.array([usual if one.resume_s is None else one.resume_s for one in jobs], np.float64)
 
 
 def gives_turn_at(givers: Givers, to: Taker) -> Floats:
-    """From when on each of them may give its turn to this one, as long as both go on as they do; infinite: never."""
+    """The instant from which each job may be preempted by this one if both continue; infinite: never."""
     in_turn = np.where(to.since < givers.since, givers.turned_at, np.inf)
     at = np.maximum(in_turn if to.is_through else givers.rested_at, givers.through_at)
     if not to.is_through:
@@ -117,32 +118,32 @@ def givers_now(givers: Givers, now: float) -> GiversNow:
 
 
 def give_turns_now(givers: GiversNow, to: Taker) -> Booleans:
-    """Each of them may give its turn to this one: as `gives_turn_at` says."""
+    """Mask of the jobs that this one may preempt now, by the rule of `gives_turn_at`."""
     may = (givers.since > to.since) & givers.have_turned
     may = may & givers.are_through if to.is_through else may | givers.give_trials
     return may if to.is_gang else may & givers.are_single
 
 
 def resume_s_of(job: RunningJob, rules: Scheduling) -> float:
-    """What it takes until the job is again where it was: as it says itself, else as the cluster does."""
+    """Seconds until the job is where it was before a stop: its own figure, else the cluster's."""
     return rules.resume_s if job.resume_s is None else job.resume_s
 
 
 def lost_s(job: RunningJob, rules: Scheduling, now: float) -> float:
-    """What a stop costs it: the resume; and what it has not saved, unless it does when it is told to go."""
+    """Seconds of work that a stop costs the job: the resume, and unsaved work unless the job saves when notified."""
     unsaved_s = 0.0 if job.saves or job.saved_at is None else max(0.0, now - job.saved_at)
     return resume_s_of(job, rules) + unsaved_s
 
 
 def least_lost_s(jobs: Sequence[RunningJob], rules: Scheduling, now: float) -> float:
-    """The least that a stop costs one of them; nothing if there is none."""
+    """The minimum of `lost_s` over the jobs; 0 if there are none."""
     saved_at = np.array([now if one.saves or one.saved_at is None else one.saved_at for one in jobs], np.float64)
     lost = _resumes_s(jobs, rules) + np.maximum(0.0, now - saved_at)
     return float(lost.min()) if len(jobs) else 0.0
 
 
 def latest_first(jobs: Sequence[RunningJob]) -> Integers:
-    """Of each, how many were submitted later: of equal cost those go first that came last."""
+    """The number of jobs submitted later than each; of equal cost the latest are preempted first."""
     order = np.lexsort(([-one.job_id for one in jobs], [-one.since for one in jobs]))
     ranks = np.zeros(len(jobs), np.int64)
     ranks[order] = np.arange(len(jobs))
@@ -150,5 +151,5 @@ def latest_first(jobs: Sequence[RunningJob]) -> Integers:
 
 
 def worth_it_at(waits_since: float, price_gpu_s: float, gpus: int) -> float:
-    """When who has waited since then may have others stopped at this price, which so many GPUs are for."""
+    """The instant from which a job waiting since `waits_since` may preempt at this price for its `gpus` GPUs."""
     return waits_since + math.ceil(PATIENCE * price_gpu_s / max(1, gpus))

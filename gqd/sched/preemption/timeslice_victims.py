@@ -1,6 +1,7 @@
-"""Of a pass: who may give its turn to whom, when, and at what price (see `gqd.sched.preemption.timeslice`).  Pure.
+"""Time slicing in a pass: which jobs may be preempted by which, when, and at what price.  Pure.
 
-A pass asks this for every job that finds no place, of every job that runs: so it is told in columns, once.
+A pass asks for every job without room about every running job, so the answers are computed as columns, once (see
+`gqd.sched.preemption.timeslice`).
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
 
 
 def that_give_turns(jobs: Iterable[RunningJob], known: Mapping[str, QosInfo]) -> list[RunningJob]:
-    """Some time, they may: they wait again then.  Nobody is ended for good by who merely goes first."""
+    """The jobs that time slicing may preempt at some time: those that requeue; time slicing never ends a job for
+    good."""
     names = {name for name, one in known.items() if one.preempt_mode is PreemptMode.REQUEUE}
     return [one for one in jobs if one.comes_back and one.qos in names]
 
 
 class Turns:
     def __init__(self, snapshot: Snapshot, there: Iterable[RunningJob]) -> None:
-        """`there`: those that may be told to go now."""
+        """`there`: the jobs that may be preempted now."""
         self._now = snapshot.now
         self._rules = snapshot.policy.scheduling
         self._known = snapshot.qos
@@ -56,7 +58,7 @@ class Turns:
         ids = {one.job_id for one in there}
         self._is_there = np.array([one in ids for one in self._ids], np.bool_)
         self._waiting: dict[tuple[bool, bool], float] = {}
-        """Jobs for which nobody was found: the earliest, by whether its trial is over and whether it is a gang."""
+        """The earliest submission of jobs without victims, by (has used its first quantum, runs on several nodes)."""
 
     @cached_property
     def _givers(self) -> Givers:
@@ -80,7 +82,7 @@ class Turns:
         return least_lost_s(self._there, self._rules, self._now)
 
     def givers_to(self, job: PendingJob, is_gang: bool) -> list[JobId]:
-        """Who may give its turn to it."""
+        """The jobs that this one may preempt now."""
         if not self._jobs:
             return []
         taker = Taker(job.since, is_through(job.ran_s, self._rules), is_gang)
@@ -92,7 +94,8 @@ class Turns:
         self._waiting[key] = min(job.since, self._waiting.get(key, inf))
 
     def changes_at(self, but: Collection[JobId], started: Iterable[RunningJob]) -> float:
-        """When the next of them may give its turn to one of those for whom nobody was found; `but`: they go already."""
+        """When the next job becomes preemptible for one of the jobs without victims; `but`: jobs being preempted
+        already."""
         if not self._waiting:
             return inf
         stays = np.array([one not in but for one in self._ids], np.bool_)
@@ -108,23 +111,23 @@ class Turns:
         return float(at[at > self._now].min(initial=inf))
 
     def cost_of(self, job: RunningJob) -> Cost:
-        """By which those are chosen that are stopped."""
+        """The cost of preempting the job, by which victims are chosen."""
         weight = OF_GANG if len(job.grants) > 1 else 1.0
         return Cost(weight * self._loss(job), float(self._ranks.get(job.job_id, 0)), 1)
 
     def price_of(self, jobs: Iterable[RunningJob]) -> float:
-        """GPU-seconds that are lost if these are stopped."""
+        """GPU-seconds that are lost if these jobs are stopped."""
         return sum(map(self._loss, jobs))
 
     def _loss(self, job: RunningJob) -> float:
         return max(1, gpus_of(job)) * lost_s(job, self._rules, self._now)
 
     def worth_it_at(self, job: PendingJob, price_gpu_s: float) -> float:
-        """When the job may have others stopped at this price."""
+        """When the job may preempt at this price."""
         return worth_it_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
 
     def least_price(self, of: SchedulingPass, job: PendingJob) -> float:
-        """GPU-seconds that no set which suffices costs less than: it has to leave what is not free."""
+        """A lower bound in GPU-seconds on the price of any sufficient set of victims."""
         wanted = wanted_in_all(job.shape)[0]
         places = of.ground.available(job, of.snapshot.now)
         free = of.guard.now.gpu_counts[places]

@@ -1,4 +1,4 @@
-"""Where a job could come to have room at all if others gave way: a bound, before victims are looked for.  Pure."""
+"""Nodes on which a job could get room at all by preemption: a bound, checked before victims are searched.  Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gqd.sched.snapshot.node_table import NodeTable
 from gqd.state.index.queue import Integers
 
 GpusAt = tuple[tuple[int, int], ...]
-"""(place of the node, GPUs there), one after the other."""
+"""Pairs of (node index, GPUs there)."""
 
 
 def gpus_at(job: RunningJob, places: Mapping[str, int]) -> GpusAt:
-    """Of what runs; nodes that are not here are left out."""
+    """The GPUs that a running job holds on the nodes in `places`."""
     return tuple([(places[node], gpus.bit_count()) for node, _, gpus in job.cells if node in places])
 
 
 def useful_places(overlay: Overlay, shape: Shape, places: Integers, leaving: Iterable[GpusAt]) -> Integers:
-    """Those of the places that have GPUs enough to be of use when all of these are gone; none: they do not suffice.
+    """The nodes with enough GPUs to be of use when all of `leaving` are gone; empty if they do not suffice.
 
     Only GPUs are counted.
     """
@@ -40,7 +40,7 @@ def useful_places(overlay: Overlay, shape: Shape, places: Integers, leaving: Ite
 
 
 def _least_of_each(node_table: NodeTable, shape: Shape, wanted: int) -> tuple[int, int]:
-    """(GPUs of which a node has to have as many to be of use, how many of these nodes there have to be)"""
+    """(GPUs that a node needs to be of use, number of such nodes needed)."""
     if shape.nodes_max == 1:
         return wanted, 1
     if shape.unit == "node":

@@ -1,8 +1,8 @@
-"""Who gives way: those who have least to lose, of all sets that free enough for the whole job.  Pure.
+"""Victim selection: the cheapest set of jobs whose resources suffice for the whole pending job.  Pure.
 
-What a set costs is the work that is lost with it: for each victim its GPUs times the time since it was last saved (its
-last checkpoint, else its start).  Of equal ones it is the CPUs times that time, then how many have to go.  That a set
-suffices is proven by placing the job where they are gone; none that could stay is in it.
+The cost of a set is the work lost with it: for each victim its GPUs times the time since it last saved its work (its
+last checkpoint, else its start).  Ties are broken by CPUs times that time, then by the number of victims.  That a set
+suffices is proven by placing the job without it; no victim in the set could stay.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from gqd.state.index.queue import Integers
 
 MILLI = 1e-3
 MOST_SETS = 400
-"""So many are tried one by one."""
+"""Maximum number of sets that are tried individually."""
 
 
 class Cost(NamedTuple):
-    """What is lost; the first that differs counts."""
+    """The cost of a victim, compared field by field."""
 
     gpu_s: float
     cpu_s: float
-    """Where jobs give their turns: instead of it, how many were submitted later."""
+    """CPU-seconds; with time slicing instead the number of jobs submitted later."""
     jobs: int
 
 
 def cost_of(job: RunningJob, now: float) -> Cost:
-    """Of a job that runs."""
+    """The cost of preempting a running job."""
     lost_s = 0.0 if job.saved_at is None else max(0.0, now - job.saved_at)
     gpus = gpus_of(job)
     cpus = sum(len(one.cpus) for one in job.grants)
@@ -47,18 +47,18 @@ def cost_of(job: RunningJob, now: float) -> Cost:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Candidate:
-    """A job that may be told to go."""
+    """A job, or a releasable part of one, that may be preempted."""
 
     job: RunningJob
     cost: Cost
     parts: tuple[Part, ...]
-    """Where the job that waits may use it."""
+    """The parts that the pending job may use."""
     funds: tuple[str, ...] | None = None
-    """Its GPUs are taken back from these accounts (see `Wish.funds`); None: it goes for another reason."""
+    """The accounts from which the job's GPUs are reclaimed; None: the job is a victim for another reason."""
     rank: int = 0
-    """Of equal cost, the lower goes first."""
+    """Among candidates of equal cost the lower rank is preempted first."""
     parks: bool = False
-    """It stands still meanwhile: nothing is lost, and it keeps what is only counted."""
+    """The job is suspended: no work is lost, and it keeps its scalar resources."""
 
     @property
     def gpus(self) -> int:
@@ -66,30 +66,30 @@ class Candidate:
 
 
 def parking(one: Candidate) -> Candidate:
-    """As one that stands still."""
+    """The candidate as one that is suspended."""
     parts = tuple(Part(part.place, part.cpus, part.gpus, 0) for part in one.parts)
     return replace(one, cost=Cost(0.0, 0.0, 1), parts=parts, parks=True)
 
 
 @dataclass(slots=True)
 class Wish:
-    """What is to be placed, and what it could be placed on."""
+    """The job to place and the resources to place it on."""
 
     overlay: Overlay
-    """What is free for it, as long as nobody goes."""
+    """The resources free for the job without victims."""
     shape: Shape
     places: Integers
     waited_s: float
     qos: str
     funds: Mapping[str, int] = field(default_factory=dict)
-    """So many GPUs may be taken back, by account."""
+    """GPUs that may be reclaimed, by account."""
     spent: int = 0
-    """So often it was tried to place it."""
+    """Number of trial placements."""
     work: int = 0
-    """Units of work besides."""
+    """Further units of work."""
 
     def placed(self, victims: Iterable[Candidate]) -> tuple[Grant, ...] | None:
-        """Where it goes when these are gone; the overlay is as it was then."""
+        """Place the job without these victims; the overlay is restored."""
         self.spent += 1
         checkpoint = self.overlay.checkpoint()
         for one in victims:
@@ -106,14 +106,15 @@ class Choice(NamedTuple):
 
     @property
     def parks(self) -> frozenset[JobId]:
-        """Those that stand still."""
+        """The victims that are suspended."""
         return frozenset(one.job.job_id for one in self.victims if one.parks)
 
 
 def choose(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
-    """The cheapest that suffice; None: not even all of them do.
+    """The cheapest sufficient set of victims; None: not even all candidates suffice.
 
-    If they would have more taken back of an account than may be, they are chosen among the cheapest of that account.
+    If the set reclaims more from an account than allowed, the search is repeated among the cheapest candidates within
+    the allowance.
     """
     found = _cheapest(wish, candidates)
     if found is None or _is_covered(wish, found.victims):
@@ -129,7 +130,7 @@ def _is_covered(wish: Wish, victims: Iterable[Candidate]) -> bool:
 
 
 def _within_funds(wish: Wish, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """As many as may go all together, the cheapest first."""
+    """The cheapest candidates that may all be reclaimed together."""
     chosen: list[Candidate] = []
     for one in sorted(candidates, key=_in_order):
         if _is_covered(wish, [*chosen, one]):
@@ -142,9 +143,11 @@ def _in_order(one: Candidate) -> tuple[Cost, int, int]:
 
 
 def _cheapest(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
-    """Where what a job needs of each node can be told in numbers, sets are chosen by node
-    (`gqd.sched.preemption.victims_exact`); else they are tried in the order of what they cost, and if these are too
-    many, the dearest are let off one by one.
+    """The cheapest sufficient set, with no regard to allowances of accounts.
+
+    If the demand on each node is a number, sets are chosen by node (`gqd.sched.preemption.victims_exact`); else sets
+    are tried in the order of their cost, and if there are too many, the most expensive candidates are dropped one by
+    one.
     """
     if not candidates or wish.placed(candidates) is None:
         return None
@@ -161,7 +164,7 @@ def _cheapest(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
 
 
 def weights_of(candidates: Sequence[Candidate]) -> list[float]:
-    """Costs as numbers: GPU-seconds to the millisecond, and what decides between equal ones in what is left."""
+    """Costs as numbers: GPU-seconds to the millisecond, with the tie-breakers in the lower digits."""
     cpu_s = sum(one.cost.cpu_s for one in candidates) or 1.0
     most = max((one.rank for one in candidates), default=0) + 1
     return [
@@ -173,7 +176,7 @@ def weights_of(candidates: Sequence[Candidate]) -> list[float]:
 def _first_that_suffices(
     wish: Wish, candidates: Sequence[Candidate], weights: Sequence[float]
 ) -> Sequence[Candidate] | None:
-    """Of all sets, the cheapest first; None: too many had to be tried."""
+    """The first sufficient set in the order of cost; None: too many had to be tried."""
     sets: list[tuple[float, tuple[int, ...]]] = [(weights[0], (0,))]
     for _ in range(MOST_SETS):
         if not sets:
@@ -189,7 +192,7 @@ def _first_that_suffices(
 
 
 def _without_nodes(wish: Wish, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Let off, node by node, who has something where most would be lost, as long as the rest suffices."""
+    """Drop candidates node by node, those on the most expensive node first, as long as the rest suffices."""
     lost: dict[int, float] = {}
     for one in candidates:
         for part in one.parts:
@@ -203,7 +206,7 @@ def _without_nodes(wish: Wish, candidates: Sequence[Candidate]) -> Sequence[Cand
 
 
 def _least(wish: Wish, chosen: Sequence[Candidate]) -> Choice | None:
-    """Without those that could stay; the dearest are let off first."""
+    """The set without victims that could stay; the most expensive are dropped first."""
     left = list(chosen)
     for one in sorted(chosen, key=_in_order, reverse=True):
         fewer = [other for other in left if other is not one]

@@ -1,9 +1,9 @@
-"""The cheapest victims for a job that is dealt out in equal units over nodes: exact, as long as few of them span nodes.
+"""The cheapest victims for a job distributed in equal units over nodes: exact as long as few victims span nodes.  Pure.
 
-Of each node a table says what it costs at the least to have room for so many units there.  How many units come from
-which node is found by dynamic programming over the nodes.  Who spans nodes is paid for once and leaves something on
-each: such a victim is split, a part of its cost on every node, which bounds the cost of every set from below; where
-only some of its parts are chosen, both is tried, that it goes (and the rest of it is free) and that it stays.  Pure.
+For each node a table has the minimum cost of room for each number of units; dynamic programming over the nodes finds
+how many units come from which node.  A victim that spans nodes is paid for once and releases something on each: its
+cost is split over its nodes, which bounds the cost of every set from below.  Where only some of its parts are chosen,
+the search branches: the victim leaves (and its other parts are free), or it stays.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from gqd.sched.snapshot.model import Overlay
 from gqd.state.index.queue import Floats, Integers
 
 MOST_ON_NODE = 12
-"""Victims of one node of which every set is looked at; of more, every set of those that cost least, and these with
-the next, one after the other."""
+"""Maximum number of victims on a node of which every subset is examined; of more, the subsets of the cheapest, and
+these all together with the others added one by one."""
 MOST_SETS = 1 << 17
-"""Sets that are looked at on all nodes together: where there are many nodes, it is fewer of each."""
+"""Maximum number of subsets on all nodes together; with many nodes there are fewer for each."""
 MOST_WORK = 2000
-"""Nodes, times the times that units are dealt out over them."""
+"""Maximum of the number of nodes times the number of distributions tried."""
 LEAST_TRIES, MOST_TRIES = 6, 200
 MOST_CELLS, MOST_CELLS_AT_ONCE = 20_000_000, 150_000_000
-"""Numbers that are looked at in a search: it ends with what it has found by then, and is not begun if dealing out once
-would take more than the second.
-"""
+"""Numbers examined in a search: above the first it ends with the best set found, and it does not begin if one
+distribution would exceed the second."""
 CELLS_OF_STEP = 3000
-"""What it costs to deal out one number of units more, beside the numbers."""
+"""The cost of distributing one more number of units, beside the numbers examined."""
 CELLS_OF_WORK = 10_000
-"""As many numbers as are looked at in the time in which a job is placed on a few nodes."""
+"""Numbers examined in the time of one placement on a few nodes."""
 TOLERANCE = 1e-9
 ROUNDING = 1e-12
-"""Relative: sums of the same costs in another order."""
+"""Relative rounding error of sums of the same costs in another order."""
 
 
 class Part(NamedTuple):
-    """What a victim leaves on a node, as `Overlay.give_masks` wants it."""
+    """The resources that a victim releases on a node, as `Overlay.give_masks` takes them."""
 
     place: int
     cpus: int
@@ -57,9 +56,9 @@ class Part(NamedTuple):
 def cheapest_by_node(
     overlay: Overlay, shape: Shape, places: Integers, parts: Sequence[Sequence[Part]], weights: Sequence[float]
 ) -> tuple[list[int] | None, int]:
-    """(numbers of the victims that should go, units of work done); None: it cannot be said so, or none suffice.
+    """(indices of the victims, units of work done); None: the method does not apply, or all victims do not suffice.
 
-    `parts`: what each of them leaves; `weights`: what each of them costs.
+    `parts`: what each victim releases; `weights`: the cost of each victim.
     """
     if not _is_dealt_out(overlay, shape):
         return None, 0
@@ -74,7 +73,7 @@ def cheapest_by_node(
 
 
 def _is_dealt_out(overlay: Overlay, shape: Shape) -> bool:
-    """Whether it fits hangs on how many units each node has room for, and on nothing else."""
+    """Whether fitting depends only on how many units each node has room for."""
     if shape.roles or shape.is_dense or shape.is_even or shape.switches or shape.licenses:
         return False
     if shape.constraint or shape.prefer or shape.nodelist or shape.data:
@@ -87,17 +86,17 @@ def _is_dealt_out(overlay: Overlay, shape: Shape) -> bool:
 
 @dataclass(slots=True)
 class _Table:
-    """Of nodes with equally many victims: a column each."""
+    """Nodes with the same number of victims, one column each."""
 
     victims: Integers
-    """Their numbers."""
+    """The indices of the victims."""
     room: Integers
-    """For how many units there is room, by set of victims that has gone, in the order of `sets`."""
+    """The units that fit, by set of victims that has left, in the order of `sets`."""
     sets: Integers
-    """See `_sets`."""
+    """The sets of victims (see `_sets`)."""
 
     def cheapest(self, weights: Floats, most: int) -> tuple[Floats, Integers]:
-        """By node and number of units: what room for them costs at the least, and the set."""
+        """(minimum cost of room for each number of units by node, the set that has it)."""
         sets, own = self.sets, weights[self.victims]
         stays = own == inf
         costs = sets @ np.where(stays, 0.0, own)
@@ -113,9 +112,9 @@ class _Table:
 
 @lru_cache(maxsize=4 * MOST_ON_NODE)
 def _sets(count: int, most: int) -> Integers:
-    """Sets of so many: a row for each, 1 for who is in it; the last has all.
+    """Subsets of `count` victims: a row each, 1 for each member; the last has all.
 
-    Of the first `most` every set, then all of these with the next, one after the other.
+    Every subset of the first `most`, then all of these with the next victims added one by one.
     """
     free = min(count, most)
     rows = np.zeros(((1 << free) + count - free, count), np.int64)
@@ -128,7 +127,7 @@ def _sets(count: int, most: int) -> Integers:
 def _tables(
     overlay: Overlay, shape: Shape, by_place: Mapping[int, list[tuple[int, Part]]], weights: Sequence[float]
 ) -> list[_Table]:
-    """Of all nodes on which there could be room for something."""
+    """Tables of the nodes that could have room, grouped by their number of victims."""
     most = min(MOST_ON_NODE, (MOST_SETS // max(1, len(by_place))).bit_length() - 1)
     by_count: dict[int, list[tuple[int, list[tuple[int, Part]]]]] = {}
     for place, there in sorted(by_place.items()):
@@ -144,7 +143,7 @@ def _table(overlay: Overlay, shape: Shape, some: list[tuple[int, list[tuple[int,
     kind = (shape.gpu_type, shape.min_gpu_mem_mib)
 
     def left(base: Integers, amount: Callable[[int, Part], int]) -> Integers:
-        """When each of the sets has gone."""
+        """The free amounts when each of the sets has left."""
         rows = [[amount(place, part) for _, part in there] for place, there in some]
         counts: Integers = base + sets @ np.array(rows, np.int64).reshape(len(some), count).T
         return counts
@@ -177,13 +176,13 @@ def _generic(overlay: Overlay, name: str, places: Integers) -> tuple[Integers, C
 
 
 class _Dealt(NamedTuple):
-    """Units dealt out over the nodes."""
+    """A distribution of units over the nodes."""
 
     bound: float
-    """What no set costs less than, that is as was asked."""
+    """A lower bound on the cost of every set under the constraints of this branch."""
     victims: frozenset[int]
     halves: frozenset[int]
-    """Of these, who was paid for in part, and is undecided."""
+    """The victims paid for in part, on which the search branches."""
 
 
 @dataclass(slots=True)
@@ -194,11 +193,11 @@ class _Search:
     best: float = inf
     found: frozenset[int] | None = None
     cells: int = 0
-    """Numbers looked at."""
+    """Numbers examined."""
     _spans: Integers = field(init=False)
-    """By victim: on so many of the nodes it leaves something."""
+    """The number of nodes on which each victim releases something."""
     _most: int = field(init=False)
-    """Units for which there is room on a node."""
+    """The maximum number of units for which a node has room."""
 
     def __post_init__(self) -> None:
         self._most = max((int(one.room.max(initial=0)) for one in self.tables), default=0)
@@ -207,7 +206,7 @@ class _Search:
             np.add.at(self._spans, one.victims, 1)
 
     def run(self) -> list[int] | None:
-        """Branch and bound over those who span nodes."""
+        """Branch and bound over the victims that span nodes."""
         nodes = sum(one.room.shape[1] for one in self.tables)
         tries = min(MOST_TRIES, max(LEAST_TRIES, MOST_WORK // (nodes + 1)))
         if self._cells_of_deal() > MOST_CELLS_AT_ONCE:
@@ -239,9 +238,9 @@ class _Search:
         return cost < self.best * (1 - ROUNDING) - TOLERANCE
 
     def deal(self, going: frozenset[int], staying: frozenset[int]) -> _Dealt | None:
-        """At the least cost, where these go and those stay; None: not enough is left then.
+        """The cheapest distribution with `going` leaving and `staying` staying; None: there is no room.
 
-        What is found is kept if nothing was found that costs less.
+        The set is recorded if it is the cheapest so far.
         """
         weights = self._split(going, staying)
         self.cells += self._cells_of_deal()
@@ -261,7 +260,7 @@ class _Search:
         return _Dealt(bound, frozenset(victims), frozenset(halves))
 
     def _chosen(self, options: Iterable[Integers], units: Integers) -> set[int]:
-        """Who goes, if so many units come from each node."""
+        """The victims that leave for these numbers of units from each node."""
         victims: set[int] = set()
         first = 0
         for table, chosen in zip(self.tables, options, strict=True):
@@ -273,7 +272,7 @@ class _Search:
         return victims
 
     def _split(self, going: frozenset[int], staying: frozenset[int]) -> Floats:
-        """What each of them costs on each of its nodes."""
+        """The cost of each victim on each of its nodes."""
         weights = self.weights / np.maximum(self._spans, 1)
         weights[list(going)] = 0.0
         weights[list(staying)] = inf
@@ -284,7 +283,7 @@ class _Search:
 
 
 def _dealt_out(shape: Shape, costs: Floats) -> Integers | None:
-    """Units by node, at the least cost; None: there is no room for all.  `costs`: by node and number of units."""
+    """Units by node at the minimum cost; None: not all units have room.  `costs`: by node and number of units."""
     units = np.zeros(len(costs), np.int64)
     if costs.shape[1] < 2:
         return None
@@ -303,7 +302,7 @@ def _dealt_out(shape: Shape, costs: Floats) -> Integers | None:
 
 
 def _worth_it(shape: Shape, costs: Floats) -> Integers:
-    """Of each number of units the nodes that cost least, as many as can be used at all: others are never better."""
+    """The cheapest nodes for each number of units, as many as could be used; other nodes are never better."""
     most = min(shape.nodes_max, shape.units)
     if len(costs) <= most:
         return np.arange(len(costs))
@@ -312,14 +311,14 @@ def _worth_it(shape: Shape, costs: Floats) -> Integers:
 
 
 class _Step(NamedTuple):
-    """Of a node: by state, how many units come from it, and the state before."""
+    """For one node: the units that come from it, and the previous state, by state."""
 
     units: Integers
     before: Integers
 
 
 def _has_most(shape: Shape, nodes: int) -> bool:
-    """How many nodes are used is bounded by more than how many there are."""
+    """Whether the maximum number of nodes is a constraint."""
     return shape.nodes_max < min(shape.units, nodes)
 
 
@@ -328,12 +327,15 @@ def _least_used(shape: Shape) -> int:
 
 
 def _rows(shape: Shape, nodes: int) -> int:
-    """Of `_by_program`: by how many nodes are used, as far as that counts."""
+    """The number of rows in `_by_program`: node counts, as far as they matter."""
     return (shape.nodes_max if _has_most(shape, nodes) else _least_used(shape)) + 1
 
 
 def _by_program(shape: Shape, costs: Floats) -> list[int] | None:
-    """A state: nodes that are used (as far as that counts), and units so far (no more than are wanted count)."""
+    """Units by node by dynamic programming; None without room.
+
+    A state is the number of nodes used (as far as it matters) and the units so far, capped at the number wanted.
+    """
     wanted, has_most, least = shape.units, _has_most(shape, len(costs)), _least_used(shape)
     best = np.full((_rows(shape, len(costs)), wanted + 1), inf)
     best[0, 0] = 0.0
@@ -355,7 +357,7 @@ def _by_program(shape: Shape, costs: Floats) -> list[int] | None:
 
 
 def _moved(best: Floats, units: int, has_most: bool) -> tuple[Floats, Integers]:
-    """(what each state costs if one node more gives so many units, the state before)"""
+    """(cost of each state if one more node gives `units` units, the previous state)."""
     rows, columns = best.shape
     units = min(units, columns - 1)
     states = np.arange(best.size).reshape(best.shape)
@@ -376,7 +378,7 @@ def _moved(best: Floats, units: int, has_most: bool) -> tuple[Floats, Integers]:
 
 
 def _traced(steps: Sequence[_Step], state: int) -> list[int]:
-    """Units by node."""
+    """The units by node, traced back from the last state."""
     units = []
     for step in reversed(steps):
         count = int(step.units.flat[state])

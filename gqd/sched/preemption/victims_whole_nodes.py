@@ -1,5 +1,5 @@
-"""Victims for a job that wants whole nodes and the rest on one: the cheapest nodes to empty, then the cheapest for the
-rest.  Each step is exact (`gqd.sched.preemption.victims_exact`); together they nearly are.  Pure."""
+"""Victims for a job that wants whole nodes and the rest on one node: the cheapest nodes to empty, then the cheapest
+for the rest.  Each step is exact (`gqd.sched.preemption.victims_exact`); together they nearly are.  Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gqd.state.index.queue import Integers
 def cheapest_dense(
     overlay: Overlay, shape: Shape, places: Integers, parts: Sequence[Sequence[Part]], weights: Sequence[float]
 ) -> tuple[list[int] | None, int]:
-    """As `cheapest_by_node`, for a dense shape on nodes with equally many GPUs."""
+    """The result of `cheapest_by_node` for a dense shape on nodes with equally many GPUs."""
     kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     if len(kind.sizes) != 1:
         return None, 0

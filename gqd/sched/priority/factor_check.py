@@ -1,7 +1,7 @@
-"""What every factor of the priority keeps to, built-in or a site's own, as a check that says what is broken.  Pure.
+"""The contract of priority factors, built-in or a site's own, as a check that reports the first violation.  Pure.
 
-The sample has what real queues have: jobs that wait for others and never began to age, jobs without a time limit,
-a cluster without nodes, names that repeat; and there is one without any jobs.
+The samples contain what real queues contain: jobs that wait for others and have not begun to age, jobs without a time
+limit, a cluster without nodes, repeated names.  One sample has no jobs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAMPLE_SIZES = (0, 1, 7, 1000)
 
 
 def breach(name: str, factor: object) -> str:
-    """How a site's factor breaks the contract; empty: it keeps to it."""
+    """How a site's factor violates the contract; empty if it keeps to the contract."""
     if not name.isidentifier():
         return "its name is not a word of letters, digits and `_`"
     if name in RESERVED:
@@ -29,7 +29,7 @@ def breach(name: str, factor: object) -> str:
 
 
 def breach_on(factor: Callable[[Columns], object], jobs: Columns) -> str:
-    """Likewise, on these jobs."""
+    """How a factor violates the contract on these jobs; empty if it keeps to the contract."""
     count = len(jobs.job_id)
     try:
         once, again = factor(jobs), factor(jobs)
@@ -48,7 +48,7 @@ def breach_on(factor: Callable[[Columns], object], jobs: Columns) -> str:
 
 
 def sample(count: int) -> Columns:
-    """So many jobs."""
+    """A sample queue of `count` jobs."""
     now = 1_000_000.0
     member, place = _numbers(count, 0, 1, 2), _numbers(count, 0, 1)
     jobs = Columns(

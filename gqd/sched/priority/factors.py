@@ -1,10 +1,10 @@
-"""In which order pending jobs are considered: points of several factors, the most first.  Pure.
+"""The order in which pending jobs are considered: the sum of weighted factors, highest first.  Pure.
 
-Each factor gives every job a number between 0 and 1; its weight in gq.toml makes points of it, rounded to a whole
-number.  The priority is their sum less the job's ``--nice``; what an operator set with ``--priority`` stands instead
-of it.  Among equals the job with the smaller id goes first.  As in Slurm's multifactor plug-in
-(https://slurm.schedmd.com/priority_multifactor.html), but that every figure is a whole number of points, so that what
-`gqprio` prints adds up.
+Each factor gives every job a number between 0 and 1; its weight in gq.toml turns that into points, rounded to a whole
+number.  The priority is the sum of the points minus the job's ``--nice``; a priority that an operator set with
+``--priority`` replaces it.  Among jobs of equal priority the smaller id goes first.  The method is that of Slurm's
+multifactor plug-in (https://slurm.schedmd.com/priority_multifactor.html), except that every figure is a whole number of
+points, so that the figures that `gqprio` prints add up.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from gqd.state.policy import Policy
 NICE = "nice"
 OVERRIDE = "override"
 SHORTEST_S, LONGEST_S = 10.0, 30 * 86400.0
-"""Between these lengths the factor `short` goes from 1 to 0."""
+"""Run times in seconds between which the factor `short` falls from 1 to 0."""
 MOST_POINTS = 2.0**53
-"""Beyond this numbers do not add up any more."""
+"""The largest number of points: larger floating-point numbers are no longer exact integers."""
 
 
 # ── the factors ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def age(jobs: Columns) -> Floats:
-    """How long the job could have started, as a part of ``max_age``; a requeue does not begin it anew."""
+    """Time since the job became eligible, as a fraction of ``max_age``; a requeue does not restart it."""
     return part_of_most(jobs.now - jobs.accrue_at, jobs.max_age_s)
 
 
@@ -50,8 +50,8 @@ def due(jobs: Columns) -> Floats:
 
 
 def short(jobs: Columns) -> Floats:
-    """1 for jobs that are expected to be over at once, and less by the same for each time that they take twice as long,
-    down to 0; also where nobody knows."""
+    """1 for jobs expected to run at most 10 s, falling by a fixed amount for each doubling of the run time, down to
+    0. Jobs without an expected run time get 0."""
     return shortness(jobs.expected_s)
 
 
@@ -65,7 +65,8 @@ def fair_share(jobs: Columns) -> Floats:
 
 
 def job_size(jobs: Columns) -> Floats:
-    """The part of the cluster's CPUs or of its GPUs that the job asks for, whichever is more; or what is left of it."""
+    """The fraction of the cluster's CPUs or GPUs, whichever is larger, that the job requests; its complement if
+    small jobs are favoured."""
     return part_of_cluster(jobs.cpus, jobs.gpus, jobs.all_cpus, jobs.all_gpus, jobs.favor_small)
 
 
@@ -92,13 +93,13 @@ FACTORS: dict[str, PriorityFactor] = {
     "partition": partition,
     "qos": qos,
 }
-"""By name, in the order of `gqprio`'s columns; the site's own come after them."""
+"""Built-in factors by name, in the order of `gqprio`'s columns; a site's own factors follow them."""
 STANDING = ("partition", "qos", NICE, OVERRIDE)
 RESERVED = frozenset({*FACTORS, NICE, OVERRIDE})
 
 
 def weighted_factors(policy: Policy) -> list[tuple[str, PriorityFactor, float]]:
-    """(name, factor, points where it is 1)"""
+    """All factors as (name, factor, points at the value 1)."""
     weights = policy.weights
     own = [(name, factor, float(getattr(weights, name))) for name, factor in FACTORS.items()]
     site = [(name, factor, weights.factors.get(name, 0.0)) for name, factor in policy.plugins.items()]
@@ -110,19 +111,19 @@ def weighted_factors(policy: Policy) -> list[tuple[str, PriorityFactor, float]]:
 
 @dataclass(slots=True, frozen=True)
 class Ranking:
-    """The queue as it stands at one instant; every column by place in the queue, as it was then."""
+    """The order of the queue at one instant; every column is indexed by queue index as it was then."""
 
     job_ids: Integers
     priority: Integers
     order: Integers
-    """Places, the first to be considered first."""
+    """Queue indices in the order in which jobs are considered."""
     factors: dict[str, Floats]
-    """0…1"""
+    """Values between 0 and 1, by factor."""
     points: dict[str, Integers]
-    """Their sum is the priority."""
+    """Points by factor; their sum is the priority."""
     band: Integers
-    """The lower goes first where what counts is how long jobs have waited: what an administrator said of the job (by
-    QOS, partition, ``--nice`` and ``--priority``), then whether its user had more than is due."""
+    """The band of each job; jobs in a lower band go first where the waiting time decides.  What an administrator set
+    (QOS, partition, ``--nice``, ``--priority``) counts before whether the user is over fair share."""
 
     def ordered_ids(self) -> list[JobId]:
         ids: list[JobId] = self.job_ids[self.order].tolist()
@@ -130,7 +131,7 @@ class Ranking:
 
 
 def rank(cluster: Cluster, policy: Policy, now: float) -> Ranking:
-    """The whole queue in order, with all that it comes from."""
+    """Rank the whole queue, with the factors and points of every job."""
     jobs = columns_of(cluster, policy, now)
     override = cluster.queue.integers("override")
     is_overridden = override != NO_OVERRIDE
@@ -161,7 +162,8 @@ def points_of(factor: Floats, weight: float) -> Integers:
 
 
 def in_order(priority: Integers, job_ids: Integers) -> Integers:
-    """Priority descending, then id.  Both in one number where that fits, which sorts ten times as fast."""
+    """Queue indices by descending priority, then by id.  Both are packed into one number if they fit, which sorts
+    ten times faster."""
     if not len(job_ids):
         return np.zeros(0, np.int64)
     highest, first = int(priority.max()), int(job_ids.min())
@@ -231,7 +233,7 @@ def of_partitions(names: Iterable[str], policy: Policy) -> list[float]:
 
 
 def of_qos(names: Iterable[str], own: Mapping[str, QosInfo]) -> list[float]:
-    """Those that are always there have no say in what counts as highest where a site has its own."""
+    """The QOS factor by name.  Built-in QOS do not raise the highest priority where a site defines its own QOS."""
     priorities = {name: info.priority for name, info in with_built_in(own).items()}
     highest = max((info.priority for info in own.values()), default=0)
     if highest > 0:
@@ -245,7 +247,8 @@ def _parts_of_highest(names: Iterable[str], priorities: Mapping[str, int]) -> li
 
 
 def _read_only(jobs: Columns) -> Columns:
-    """Whoever writes to a column of the site's own factor gets an error, and no other factor wrong figures."""
+    """Make all columns read-only, so that a site's factor that writes to one raises an error and corrupts no other
+    factor."""
     for name in Columns.__slots__:
         value = getattr(jobs, name)
         for column in (value, getattr(value, "codes", None)):
@@ -255,7 +258,7 @@ def _read_only(jobs: Columns) -> Columns:
 
 
 def guarantor_of(cluster: Cluster, account: str) -> str | None:
-    """The account itself, or the nearest above it, that has a guarantee."""
+    """The account itself or its nearest parent that has a guarantee; None if there is none."""
     for name in account_path(cluster.accounts, account):
         info = cluster.accounts.get(name)
         if info is not None and info.guaranteed_gpus is not None:

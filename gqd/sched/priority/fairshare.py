@@ -1,13 +1,14 @@
-"""Who has had less than is due: the fair-share tree and its ranking.  Pure.
+"""Fair share: the tree of accounts and users, and its ranking.  Pure.
 
-The algorithm is Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html).  Every account and every user in it has
-a *level fair-share* among its siblings: its part of their shares, divided by its part of what they used.  The tree is
-walked from the root, the sibling with the highest level fair-share first and all that is below it before the next, so
-that everybody in an account that had less than is due comes before everybody in one that had more.  Users get ranks in
-the order in which they are met; the fair-share factor is the rank from the end, divided by the number of users.
+The algorithm is Slurm's Fair Tree (https://slurm.schedmd.com/fair_tree.html).  Every account and every user in it has a
+*level fair-share* among its siblings: its fraction of their shares divided by its fraction of their usage.  The tree is
+walked from the root, the sibling with the highest level fair-share first with everything below it, so that every user
+in an account under its share comes before every user in an account over it.  Users are ranked in the order of that
+walk; the fair-share factor is the rank counted from the end, divided by the number of users.
 
-Ties, as there: users with the same level fair-share get the same rank; accounts with the same are walked as one, their
-children as siblings; a user who ties with an account comes with the first of its users.
+Ties are resolved as in Slurm: users with the same level fair-share get the same rank; accounts with the same level
+fair-share are walked as one, their children as siblings; a user that ties with an account ranks with the first of that
+account's users.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ NOTHING_USED = math.inf
 
 @dataclass(slots=True)
 class Branch:
-    """An account, or a user in one."""
+    """A node of the tree: an account, or a user in an account."""
 
     account: str
     user: str = ""
-    """Empty: the account itself."""
+    """The user's name; empty for an account."""
     shares: int = 1
     usage: float = 0.0
-    """Decayed, in weighted GPU-seconds, with everything below."""
+    """Decayed usage in weighted GPU-seconds, including everything below this branch."""
     norm_shares: float = 1.0
-    """Of the whole cluster; among siblings it is `level_shares`."""
+    """The branch's fraction of the shares of the whole cluster; `level_shares` is its fraction among its siblings."""
     norm_usage: float = 1.0
-    """Likewise, of everything that was used."""
+    """The branch's fraction of all usage; `level_usage` is its fraction among its siblings."""
     level_shares: float = 1.0
     level_usage: float = 1.0
     level_fs: float = 1.0
     fair_share: float = 0.0
-    """Of users."""
+    """The fair-share factor, for users only."""
     depth: int = 0
     children: list[Branch] = field(default_factory=list)
 
     @property
     def sort_key(self) -> tuple[float, bool, str, str]:
-        """Highest level fair-share first; of equal ones users before accounts."""
+        """Sort key: highest level fair-share first; users before accounts of the same level fair-share."""
         return -self.level_fs, not self.user, self.account, self.user
 
 
@@ -55,10 +56,10 @@ class Tree:
     root: Branch
     accounts: dict[str, Branch]
     users: dict[tuple[str, str], Branch]
-    """By (user, account)."""
+    """The branches of users, by (user, account)."""
 
     def walk(self) -> Iterator[Branch]:
-        """Parents first, in the order of the ranking."""
+        """All branches in the order of the ranking, parents before their children."""
         waiting = [self.root]
         while waiting:
             branch = waiting.pop()
@@ -67,7 +68,7 @@ class Tree:
 
 
 def known_accounts(cluster: Cluster) -> dict[str, AccountInfo]:
-    """All accounts but the root, with those that are there without being added."""
+    """All accounts except the root, including those that exist without having been added."""
     implied = {account for _, account in cluster.members} | {DEFAULT_ACCOUNT}
     there = cluster.accounts
     known = {name: there.get(name) or AccountInfo(name=name) for name in sorted(implied)} | there
@@ -76,7 +77,7 @@ def known_accounts(cluster: Cluster) -> dict[str, AccountInfo]:
 
 
 def fair_tree(cluster: Cluster, now: float) -> Tree:
-    """The tree as it stands now."""
+    """Compute the fair-share tree at `now`."""
     tree = _plant(cluster, now)
     _sum_up(tree.root)
     _compare(tree.root)
@@ -101,7 +102,7 @@ def _plant(cluster: Cluster, now: float) -> Tree:
 
 
 def _sum_up(branch: Branch) -> None:
-    """Usage from the leaves up."""
+    """Sum the usage from the leaves to the root."""
     for child in branch.children:
         _sum_up(child)
     if not branch.user:
@@ -109,7 +110,7 @@ def _sum_up(branch: Branch) -> None:
 
 
 def _compare(branch: Branch) -> None:
-    """Siblings with each other, from the root down."""
+    """Compute shares, usage and level fair-share of siblings, from the root down."""
     shares = sum(child.shares for child in branch.children)
     for child in branch.children:
         child.depth = branch.depth + 1
@@ -128,7 +129,10 @@ def _level_fs(branch: Branch) -> float:
 
 
 def _rank(siblings: Iterable[Branch], users: int, left: int, rank: int, is_tied: bool) -> tuple[int, int]:
-    """Give the users below these their factors; `left` of all `users` have none yet, the last got `rank`."""
+    """Set the fair-share factor of the users below `siblings` and return the new (left, rank).
+
+    `left` of all `users` have no factor yet; the user before got `rank`.
+    """
     ordered = sorted(siblings, key=lambda one: one.sort_key)
     place = 0
     before = math.nan

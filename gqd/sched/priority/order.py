@@ -1,8 +1,8 @@
-"""Which pending jobs a pass looks at, and in which order: by the policy's rule, or by priority.  Pure.
+"""The jobs that a pass considers and their order: by the policy's rule, or by priority.  Pure.
 
-Every pass asks for the priority of the whole queue, and for nothing else of it.  The numbers are those of
-`gqd.sched.priority.factors.rank`; but what all jobs of a user, a partition or a QOS have in common is worked out once
-for each of these, and factors without weight not at all.
+Every pass needs the priority of the whole queue and nothing else about it.  The numbers equal those of
+`gqd.sched.priority.factors.rank`, but what all jobs of a user, a partition or a QOS have in common is computed once for
+each of these, and factors without weight are skipped.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ from gqd.state.index.queue import NO_OVERRIDE, Booleans, Integers, PendingQueue
 from gqd.state.policy import Policy
 
 MOST_ONE_BY_ONE = 2000
-"""Jobs of which each is told what limit keeps it back; of more those that one does are left out together."""
+"""The longest queue in which each job gets the limit that stops it as its reason; in a longer queue jobs over a
+limit are left out together."""
 
 
 class Order(NamedTuple):
-    """The jobs that could start if there were room, the first to be considered first."""
+    """The jobs that could start if resources were free, in the order in which they are considered."""
 
     places: Integers
-    """In the queue, as it is now."""
+    """Queue indices at the time of the call."""
     job_ids: Integers
     band: Integers
-    """See `gqd.sched.snapshot.model.PendingColumns`."""
+    """The band of each job (see `gqd.sched.snapshot.model.PendingColumns`)."""
     priority: Integers
-    """Zeros where the policy's order is another."""
+    """The priority of each job; zeros where the policy orders the queue by another rule."""
     kept_back: tuple[Asker, ...]
-    """Of these there are more, which limits keep back."""
+    """Subjects that have further jobs, left out because limits stop them."""
 
 
 def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) -> Order:
-    """All that are ready, in the order of the policy.
+    """All jobs that are ready, in the order of the policy.
 
-    Left out are jobs that are held, kept back by a dependency, or to begin later, and those of partitions that are
-    down; in a long queue also all that a limit keeps back for sure.
+    Jobs that are held, wait for a dependency or a begin time, or are in a partition that is down are left out; in a
+    long queue also all jobs that are certainly over a limit.
     """
     queue = cluster.queue
     is_up = _is_one_of(queue.partitions, {one.name for one in policy.partitions if one.is_up}.__contains__)
@@ -79,7 +80,7 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
 
 
 def _by_rule(queue: PendingQueue, places: Integers, ids: Integers, rules: Scheduling) -> Integers:
-    """Where nothing of the priority counts."""
+    """Order the queue by a rule that does not use the priority."""
     if rules.order == "shortest":
         return np.lexsort((ids, queue.floats("expected_s")[places]))
     if rules.order == "attained":
@@ -96,7 +97,7 @@ def _is_one_of(names: Sequence[str], accept: Callable[[str], bool]) -> Booleans:
 
 
 def priority_of(cluster: Cluster, policy: Policy, now: float) -> tuple[Integers, Integers]:
-    """(priority, band) of every job by its place in the queue: what `rank` says of them."""
+    """(priority, band) of every job by queue index, equal to the result of `rank`."""
     queue, weights = cluster.queue, policy.weights
     if any(weights.factors.get(name) for name in policy.plugins):
         ranking = rank(cluster, policy, now)

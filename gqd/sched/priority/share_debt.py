@@ -1,10 +1,10 @@
-"""Who had more than is due: of those who want something now, against each other.  Pure.
+"""Fair-share debt: which users and accounts with jobs are over their fair share, relative to each other.  Pure.
 
-Accounts with the same parent share what there is by their shares, and so do the users of an account; only those count
-that have jobs.  An account or a user whose part of what these used is more than its part of their shares had more than
-is due.  That comes to four *bands*: first users who did not, in accounts that did not either; then users who did, in
-accounts that did not; then the same of accounts that did, or that are below one that did.  Two bits say less than a
-ranking, and that is wanted: within a band short jobs go first, whoever's they are.
+Accounts with the same parent divide their usage by their shares, and so do the users of an account; only accounts and
+users that have jobs count.  An account or a user is over its share if its fraction of the usage exceeds its fraction of
+the shares.  This gives four *bands*, in order: users under their share in accounts under theirs; users over their share
+in accounts under theirs; then the same two for accounts that are over their share, or below an account that is. Two
+bits say less than a full ranking on purpose: within a band short jobs go first, whichever user submitted them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gqd.state.index.tally import account_path
 
 BANDS = 4
 TOLERANCE = 1e-6
-"""Sums of usages are not exact."""
+"""Relative tolerance, since sums of usage are not exact."""
 
 _Due: TypeAlias = tuple[float, int]
-"""(usage, shares)"""
+"""(usage, shares)."""
 _PathOf: TypeAlias = Callable[[str], tuple[str, ...]]
-"""The account and those above it."""
+"""Returns an account followed by its parents."""
 
 
 def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Member, int]:
-    """By (user, account) of those who have jobs: 0 to 3, the first to go first.
+    """The band (0 to 3, 0 first) of every (user, account) that has jobs.
 
-    `also`: as if this member had a job, too.
+    `also`: a member to count as if it had a job, too.
     """
     accounts, users = _who_counts(cluster)
     if also is not None:
@@ -59,14 +59,14 @@ def bands(cluster: Cluster, now: float, also: Member | None = None) -> dict[Memb
 
 
 def _who_counts(cluster: Cluster) -> tuple[list[str], list[Member]]:
-    """Accounts that have jobs, they or those below them, and users that have jobs in an account."""
+    """(accounts that have jobs themselves or below them, users that have jobs in an account)."""
     places = [(name, user) for holder, name, user in cluster.tallies.by_key if holder is Holder.ACCOUNT]
     accounts = [name for name, user in places if not user and name != ROOT]
     return accounts, [(user, name) for name, user in places if user and (user, name) in cluster.members]
 
 
 def _usages(cluster: Cluster, now: float, path_of: _PathOf) -> tuple[dict[str, float], dict[Member, float]]:
-    """Of accounts, with all below them, and of their users."""
+    """(usage by account including everything below it, usage by member)."""
     users = {}
     own: dict[str, float] = {}
     for place, member in cluster.members.items():
@@ -81,7 +81,7 @@ def _usages(cluster: Cluster, now: float, path_of: _PathOf) -> tuple[dict[str, f
 
 
 def _over(siblings: Mapping[str, _Due]) -> set[str]:
-    """Those of them that had more than is due."""
+    """The names among `siblings` that are over their share."""
     used, shares = _sums(siblings.values())
     if not used:
         return set()

@@ -1,6 +1,8 @@
-"""What holds of the nodes whatever runs on them: which a shape may use, which could give it something.  Pure.
+"""Static eligibility: for each request shape, the nodes it may use and the nodes large enough for one unit of it.
+Pure.
 
-Kept from pass to pass while the nodes and the policy are the same values, since a pass asks for every shape.
+The cache is independent of what is running, and is kept from pass to pass while the nodes and the policy are equal,
+since a pass asks about every shape.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ KEPT_SHAPES = 100_000
 
 @dataclass(slots=True, frozen=True)
 class Standing:
-    """Of a shape; places of nodes."""
+    """Node indices for a shape, each a subset of the one before."""
 
     usable: Integers
     capable: Integers
-    """Those of them that could give it something if they were empty."""
+    """Eligible nodes with room for at least one unit when they are empty."""
     available: Integers
-    """Those of these that may get jobs."""
+    """Feasible nodes that may get jobs now."""
 
 
 class Kind(NamedTuple):
-    """Of a shape."""
+    """The partition of a shape, and whether it needs several nodes."""
 
     partition: str
     is_wide: bool
@@ -50,12 +52,12 @@ class _Run(NamedTuple):
     job: RunningJob
     course: Course
     by_limit: Ending
-    """At its limit, as long as that is to come."""
+    """The release at the time limit, valid until that instant."""
     expected: Ending
-    """At the expected end, as long as that is to come: before, nothing moves it."""
+    """The release at the expected end, valid until that instant: nothing moves it earlier."""
     is_limited: bool
     expected_at: float
-    """As of `expected`."""
+    """The instant of `expected`."""
 
 
 @dataclass(slots=True)
@@ -65,18 +67,18 @@ class Ground:
     places: dict[str, int] = field(init=False)
     is_up: NDArray[np.bool_] = field(init=False)
     most_gpus: int = field(init=False)
-    """Of one node."""
+    """The most GPUs of any node."""
     source: object = None
-    """Of the codes of shapes that `kinds` has; see `gqd.sched.snapshot.model.PendingColumns`."""
+    """The source of the shape codes in `kinds` (see `gqd.sched.snapshot.model.PendingColumns`)."""
     kinds: dict[int, Kind] = field(default_factory=dict)
     _standings: dict[Shape, Standing] = field(default_factory=dict)
     _runs: dict[JobId, _Run] = field(default_factory=dict)
     _running: Sequence[RunningJob] = ()
-    """Of whom the next three are."""
+    """The running jobs described by the next three fields."""
     _by_limit: list[Ending] = field(default_factory=list)
-    """Of those that have a limit."""
+    """Releases of jobs that have a time limit."""
     _ending: list[_Run] = field(default_factory=list)
-    """Those that are expected to end; and when."""
+    """Jobs that are expected to end; `_expected_at` has the instants."""
     _expected_at: Floats = field(default_factory=lambda: np.zeros(0))
     _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -107,7 +109,8 @@ class Ground:
         return Standing(usable, capable, capable[self.is_up[capable]])
 
     def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Ending]:
-        """What they give back when: at their limits, or when they are expected to end; without those that never do."""
+        """The releases of running jobs, by their limits or by their expected ends; jobs without such an end are left
+        out."""
         if running is not self._running or not isinstance(running, tuple):
             self._look_at(running)
         if by_limit:
@@ -118,7 +121,7 @@ class Ground:
         return ends
 
     def _look_at(self, running: Sequence[RunningJob]) -> None:
-        """Tell their ends; what is known of a job is told again."""
+        """Compute the releases of the running jobs, reusing those of jobs that have not changed."""
         known, runs = self._runs, []
         if len(known) > KEPT_SHAPES:
             known.clear()
@@ -142,7 +145,7 @@ class Ground:
         return _Run(job, course, ending, ending.moved(expected_at), course.limit_at < inf, expected_at)
 
     def available(self, job: PendingJob, now: float) -> Integers:
-        """Nodes that the job may get now."""
+        """The nodes that the job may use now."""
         known = self.standing(job.shape).available
         if not job.avoid:
             return known
@@ -150,7 +153,7 @@ class Ground:
         return np.array([one for one in known.tolist() if one not in avoided], np.int64)
 
     def hopeless(self, snapshot: Snapshot, job: PendingJob) -> Wait | None:
-        """Why it could not start even if everything that is available were empty."""
+        """Why the job could not start even if all available nodes were empty; None if it could."""
         key = (job.shape, tuple(one for one in job.avoid if one[1] > snapshot.now))
         if key not in self._hopeless:
             of = self.standing(job.shape)
@@ -164,7 +167,7 @@ class Ground:
         return self._hopeless[key]
 
     def kinds_of(self, scan: QueueScan, pending: PendingJobs) -> list[Kind]:
-        """Of each of the scan's shapes."""
+        """The kind of each shape in the scan."""
         source = scan.columns.source
         if source is None or source is not self.source or len(self.kinds) > KEPT_SHAPES:
             self.source, self.kinds = source, {}
@@ -175,12 +178,12 @@ class Ground:
         return [known[code] for code in scan.codes]
 
     def kind_of(self, shape: Shape) -> Kind:
-        """Wide is what goes over several nodes."""
+        """The kind of a shape; a wide shape needs several nodes."""
         gpus = shape.units if shape.unit == "gpu" else shape.units * shape.gpus_per_task
         return Kind(shape.partition, shape.nodes_min > 1 or gpus > self.most_gpus)
 
     def gpus_of(self, partition: str) -> int:
-        """How many its nodes have."""
+        """The number of GPUs in the partition."""
         if partition not in self._gpus:
             members = self.members(partition).tolist()
             held = (node.gpu_mask.bit_count() for node, is_member in zip(self.nodes, members, strict=True) if is_member)
@@ -188,7 +191,7 @@ class Ground:
         return self._gpus[partition]
 
     def members(self, partition: str) -> NDArray[np.bool_]:
-        """Which nodes belong to the partition."""
+        """Mask by node index: the node belongs to the partition."""
         if partition not in self._members:
             known = self.policy.partition(partition)
             has = [known is not None and known.has_node(node.name) for node in self.nodes]
@@ -198,7 +201,7 @@ class Ground:
 
 @dataclass(slots=True)
 class Grounds:
-    """Of the cluster, and of what each occurrence of a reservation keeps."""
+    """The caches of the cluster and of each reservation occurrence."""
 
     _by_occurrence: dict[tuple[str, int], Ground] = field(default_factory=dict)
 

@@ -1,4 +1,5 @@
-"""What can never be: which limit of the hardware or of the cluster a request is over, and what would fit.  Pure."""
+"""Requests that can never be met: which limit of the hardware or of the cluster they exceed, and what would fit.
+Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from gqd.state.plan import Infeasible
 from gqd.state.policy import Partition, Policy
 
 MAX_NAMED = 20
-"""Of what there is, in one sentence."""
+"""The maximum number of names listed in one sentence."""
 
 
 def counted(count: int, things: str) -> str:
@@ -29,7 +30,7 @@ def counted(count: int, things: str) -> str:
 
 
 def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:
-    """More of a licence than the cluster has."""
+    """The refusal of a request for more of a licence than the cluster has; None if it has enough."""
     for name, wanted in shape.licenses:
         total = policy.licenses.get(name, 0)
         if not total:
@@ -41,9 +42,9 @@ def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:
 
 
 def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places, per_gpu: int) -> Infeasible | None:
-    """It wants no GPUs, and CPUs that never are free for it, though nodes have so many.
+    """The refusal of a job without GPUs that needs CPUs reserved for GPUs; None if it fits beside them.
 
-    They are kept for each GPU that is idle; and a job that has all GPUs of a node has a CPU of it, too.
+    CPUs are reserved for each idle GPU; and a job that holds all GPUs of a node also holds one of its CPUs.
     """
     best = Overlay.empty(nodes)
     best.cores_kept = per_gpu
@@ -62,7 +63,8 @@ def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places, p
 
 
 def unmet_constraint(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Infeasible | None:
-    """No node is what it must be; None: that is not why it may use none."""
+    """The refusal of a job whose constraint no node meets; None if the constraint is not what leaves it without
+    nodes."""
     for one in every_shape(shape):
         others = usable_places(nodes, one._replace(constraint=""), partition).tolist()
         facts = [nodes[place_] for place_ in others]
@@ -88,7 +90,7 @@ def _there_are(name: str, known: Sequence[str]) -> str:
 
 
 def _nearly(facts: list[NodeFacts], shape: Shape) -> str:
-    """How many nodes are what each single part of it says."""
+    """A hint on how many nodes meet each part of the constraint."""
     each = constraint_of(shape.constraint).each
     parts = each.operands if isinstance(each, All) else ()
     met = [sum(meets(node, part) for node in facts) for part in parts]
@@ -98,7 +100,7 @@ def _nearly(facts: list[NodeFacts], shape: Shape) -> str:
 
 
 def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places) -> Infeasible:
-    """Which limit of the nodes the request is over, and what would fit."""
+    """The limit of the nodes that the request exceeds, with a hint on what would fit."""
     usable = [int(one) for one in usable]
     if shape.roles:
         return _infeasible_roles(nodes, shape, usable)
@@ -136,7 +138,7 @@ def _no_such_gpus(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
 
 
 def _too_large(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
-    """One resource of one node."""
+    """The refusal of a request for more of one resource on one node than any node has; None if each fits."""
     demand = demand_for_units(shape, 1)
     most_gpus = max(_fitting(node, shape) for node in facts)
     if demand.gpus > most_gpus:
@@ -181,7 +183,7 @@ def _not_at_once(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) 
 
 
 def _too_few_of_a_kind(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
-    """``a*4``, and three are so; ``[a|b]``, and neither kind is enough."""
+    """The refusal of ``a*4`` where only three nodes have `a`, or of ``[a|b]`` where neither kind has enough nodes."""
     constraint = constraint_of(shape.constraint)
     for one in constraint.counts:
         have = sum(meets(node, one.operand) for node in facts)
@@ -196,7 +198,7 @@ def _too_few_of_a_kind(facts: list[NodeFacts], shape: Shape) -> Infeasible | Non
 
 
 def _infeasible_roles(nodes: tuple[NodeFacts, ...], gang: Shape, usable: list[int]) -> Infeasible:
-    """The first role that could not have room alone; else they do not fit beside each other."""
+    """The refusal of the first role that does not fit alone; else the roles do not fit together."""
     for name, role in gang.roles:
         own = [one for one in usable if admits(role, nodes[one])]
         if not own:
@@ -213,7 +215,7 @@ def _infeasible_roles(nodes: tuple[NodeFacts, ...], gang: Shape, usable: list[in
 
 
 def _too_many(facts: list[NodeFacts], shape: Shape) -> Infeasible:
-    """Each part fits a node, but not all of them together fit the nodes."""
+    """The refusal of a request whose parts each fit a node but do not all fit the nodes together."""
     missing = sorted(set(shape.nodelist) - {node.name for node in facts})
     if missing:
         return Infeasible(why=f"node `{missing[0]}` is not in partition `{shape.partition}`", hint="see gqinfo -N")

@@ -1,4 +1,4 @@
-"""Why a job does not fit, as data: what is scarce, who holds it, since nothing else explains a wait.  Pure."""
+"""Why a job does not fit now, as data: the scarce resource and the jobs that hold it.  Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MAX_HOLDERS = 50
 def why_hopeless(
     snapshot: Snapshot, job: PendingJob, usable: Places, capable: Places, available: Places
 ) -> Wait | None:
-    """Why the job could not start even if its available nodes were empty; None if it could: it waits for others.
+    """Why the job could not start even if its available nodes were empty; None: the job only waits for other jobs.
 
-    `usable` nodes it may use; `capable` ones could give it something; `available` ones are up as well.
+    `usable`: nodes the job may use; `capable`: those with room for one unit; `available`: those that are also up.
     """
     if (licenses := too_many_licenses(snapshot.policy, job.shape)) is not None:
         return licenses
@@ -68,7 +68,7 @@ def why_not_now(
     running: Sequence[RunningJob],
     waited_s: float = math.inf,
 ) -> Wait:
-    """`place` found nothing on these nodes; what alone stands in the way is named before what others hold."""
+    """Why `place` found no room on these nodes; reasons other than resources held by other jobs come first."""
     alone = why_not_yet(snapshot, overlay, job, available, running, waited_s)
     return alone or insufficient(snapshot, overlay, job, available, running)
 
@@ -81,7 +81,8 @@ def why_not_yet(
     running: Sequence[RunningJob],
     waited_s: float = math.inf,
 ) -> OutOfLicenses | WaitsForLocality | CoresReservedForGpus | None:
-    """It would find room: what it waits for is no node.  Nothing can be kept for such a job."""
+    """The reason if the job has room and waits for something other than nodes; no resources can be reserved for such
+    a job."""
     return (
         _out_of_licenses(snapshot, overlay, job, available, running)
         or _waits_for_locality(snapshot, overlay, job, available, waited_s)
@@ -90,7 +91,7 @@ def why_not_yet(
 
 
 def is_picky(shape: Shape) -> bool:
-    """Whether it takes what there is depends on how long it has waited."""
+    """Whether the placement depends on how long the job has waited."""
     return bool(shape.switches or shape.prefer) or any(bool(role.prefer) for _, role in shape.roles)
 
 
@@ -118,7 +119,7 @@ def _out_of_licenses(
 def _waits_for_locality(
     snapshot: Snapshot, overlay: Overlay, job: PendingJob, available: Places, waited_s: float
 ) -> WaitsForLocality | None:
-    """It could have something now, and holds out for something better."""
+    """The reason if the job could start now but waits for a better placement."""
     shape = job.shape
     grants = place(overlay, shape, available) if waited_s < math.inf and is_picky(shape) else None
     if grants is None:
@@ -166,7 +167,8 @@ def _cores_kept(overlay: Overlay, shape: Shape, available: Places) -> CoresReser
 def insufficient(
     snapshot: Snapshot, overlay: Overlay, job: PendingJob, available: Places, running: Sequence[RunningJob]
 ) -> Insufficient:
-    """What is scarce, who holds it, and when it fits at the latest; of a gang for the role that has no room, if any."""
+    """The scarce resource, the jobs that hold it, and the latest start; for a heterogeneous job, of the role without
+    room."""
     shape = homeless_role(overlay, job.shape, [int(one) for one in available], place)
     resource, wanted, free = scarcest(overlay, shape, available)
     fit = earliest_fit(overlay, job.shape, available, running, snapshot.now)
@@ -204,7 +206,7 @@ def _idle_nodes(overlay: Overlay, places: Places) -> int:
 
 
 def _free_elsewhere(snapshot: Snapshot, overlay: Overlay, shape: Shape, places: Places, resource: str) -> int:
-    """Amount of the resource that is free on the nodes that only the job's selection leaves out."""
+    """The free amount of the resource on the nodes that only the job's own selection excludes."""
     partition = snapshot.policy.partition(shape.partition)
     if partition is None:
         return 0
@@ -217,13 +219,14 @@ def _free_elsewhere(snapshot: Snapshot, overlay: Overlay, shape: Shape, places: 
 
 
 def _pieces(shape: Shape) -> int:
-    """On so many nodes it could be at most."""
+    """The maximum number of nodes over which the job could spread."""
     gpus, cpus = wanted_in_all(shape)
     return gpus or cpus
 
 
 def scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, int]:
-    """(resource, wanted, free) of the first resource that is short in sum, else of the one whose places are wrong."""
+    """(resource, wanted, free) of the first resource with too little free in sum, else of the resource that is free
+    on the wrong nodes."""
     sums = _sums(overlay, shape, places)
     if shape.is_exclusive:
         idle = int(np.count_nonzero(capacities(overlay, shape, as_node_indices(places))))
@@ -239,7 +242,7 @@ def scarcest(overlay: Overlay, shape: Shape, places: Places) -> tuple[str, int, 
 
 
 def _sums(overlay: Overlay, shape: Shape, places: Places) -> dict[str, tuple[int, int]]:
-    """By resource: (wanted over the whole job, free on these nodes)."""
+    """(amount wanted by the whole job, amount free on these nodes), by resource."""
     here = as_node_indices(places)
     gpus, cpus = wanted_in_all(shape)
     free_gpus = int(overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[here].sum())
@@ -256,7 +259,7 @@ def _sums(overlay: Overlay, shape: Shape, places: Places) -> dict[str, tuple[int
 
 
 def _relaxed(overlay: Overlay, resource: str) -> Overlay:
-    """As if nobody held anything of this resource."""
+    """The overlay with all of one resource free."""
     empty = Overlay.empty(overlay.nodes)
     relaxed = Overlay(
         overlay.nodes,
@@ -270,7 +273,8 @@ def _relaxed(overlay: Overlay, resource: str) -> Overlay:
 
 
 def _memory_wanted(shape: Shape, largest_mib: int) -> int:
-    """`largest_mib`: what the largest node has, for those who want all of a node."""
+    """The memory in MiB that the job wants; `largest_mib`: memory of the largest node, for jobs that want whole
+    nodes."""
     if shape.roles:
         return sum(_memory_wanted(role, largest_mib) for role in every_shape(shape))
     gpus, cpus = wanted_in_all(shape)
@@ -282,7 +286,7 @@ def _memory_wanted(shape: Shape, largest_mib: int) -> int:
 def _holders(
     snapshot: Snapshot, shape: Shape, running: Sequence[RunningJob], places: Places, resource: str
 ) -> tuple[Holder, ...]:
-    """Who holds the scarce resource on these nodes, most of it first."""
+    """The jobs that hold the scarce resource on these nodes, the largest amount first."""
     by_name = {snapshot.nodes[one].name: snapshot.nodes[one] for one in places}
     generic = {name for name, _ in shape.resources}
     kind = (shape.gpu_type, shape.min_gpu_mem_mib)
@@ -323,7 +327,7 @@ def _unavailable(snapshot: Snapshot, job: PendingJob, capable: Places, available
 
 
 def _drained(snapshot: Snapshot, usable: Places) -> Unavailable:
-    """Single GPUs are drained, and it would fit with them."""
+    """The reason if the job would fit with GPUs that are drained."""
     nodes = [snapshot.nodes[one] for one in usable if snapshot.nodes[one].drained]
     counts = [(node.name, sum(mask.bit_count() for _, mask in node.drained)) for node in nodes]
     return Unavailable(nodes=tuple((name, f"short of {counted(count, 'drained GPUs')}") for name, count in counts))

@@ -1,8 +1,8 @@
-"""Where a booking goes: exact CPUs and GPUs for a span of time, beside all that is kept for others.  Pure.
+"""Slot search for reservations: exact CPUs and GPUs for a time span that nothing else holds or reserves.  Pure.
 
-The same `place` as for jobs, on the same `Timeline`: running jobs end by their limits, other occurrences and promised
-starts are windows.  What is free a while before the begin counts (``clear_s``): between a job's limit and an empty
-node there are a grace time and epilogs.
+It uses the same `place` and `Timeline` as for jobs: running jobs end by their limits; other occurrences and planned
+starts are windows.  Resources must be free ``clear_s`` before the begin, since a grace time and epilogs lie between a
+job's limit and an empty node.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.timeline import Timeline, ending_of
 
 MAX_TRIES = 300
-"""Instants at which an offer is looked for."""
+"""Maximum number of instants at which an offer is searched."""
 MAX_LOOKED_AT = 200_000
-"""What is kept, counted for each look: where much is, fewer instants are tried, for the queue waits meanwhile."""
+"""Maximum number of reserved grants examined in one search: with many of them fewer instants are tried, because the
+queue waits meanwhile."""
 LEFT_PART = 4
-"""Divisor: this part of a node's CPUs and memory (a quarter) is not kept together with GPUs."""
+"""Divisor of a node's CPUs and memory: this part (a quarter) is not reserved together with GPUs."""
 WHOLE_S = 60
-"""An offer begins on a full minute where it can."""
+"""Offers begin on a multiple of this many seconds where possible."""
 
 
 class Kept(NamedTuple):
-    """Somebody has these from then until then."""
+    """Grants that are reserved from `at` until `until`."""
 
     at: float
     until: float
@@ -43,7 +44,7 @@ class Kept(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A job has these until then at most; infinite: nobody knows."""
+    """Grants that a job holds until `until` at the latest; infinite: unknown."""
 
     until: float
     grants: tuple[Grant, ...]
@@ -57,7 +58,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Book:
-    """What is free when."""
+    """The resources that are free at each time, for the slot search."""
 
     nodes: tuple[NodeFacts, ...]
     now: float
@@ -81,7 +82,7 @@ class Book:
         self._timeline = Timeline(overlay, self.places, self.now, endings)
 
     def left(self, span: Span) -> Overlay:
-        """What nobody else has at any time of it."""
+        """The resources that are free during the whole span."""
         clear_at = max(self.now, span.begin_at - self.clear_s)
         met = [one for one in self.kept if one.at < span.end_at and one.until > max(self.now, span.begin_at)]
         return self._timeline.left(clear_at, span.end_at, met)
@@ -90,18 +91,18 @@ class Book:
         return place(self.left(span), shape, candidates)
 
     def has(self, grants: tuple[Grant, ...], span: Span) -> bool:
-        """All of this is there and free all the time."""
+        """Whether all of the grants exist and are free during the whole span."""
         return is_possible(self.left(span), grants, self.places)
 
     def keep(self, span: Span, grants: tuple[Grant, ...]) -> None:
-        """From now on somebody has this."""
+        """Mark the grants as reserved during the span."""
         self.kept.append(Kept(*span, self.known(grants)))
 
     def known(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
         return tuple(one for one in grants if one.node in self.places)
 
     def earliest(self, shape: Shape, candidates: list[int], span: Span, until: float) -> Span | None:
-        """The first span of the same length that begins later, and not after `until`."""
+        """The first span of the same length that begins later, at `until` at the latest; None if there is none."""
         length_s = span.end_at - span.begin_at
         for at in self._openings(span.begin_at, until):
             for begin_at in dict.fromkeys((float(ceil(at / WHOLE_S) * WHOLE_S), at)):
@@ -111,13 +112,13 @@ class Book:
         return None
 
     def _openings(self, after: float, until: float) -> Iterator[float]:
-        """When something is given back, in order; of very many the first."""
+        """The instants at which resources are released, in order, up to a maximum number."""
         ends = {one.until + self.clear_s for one in self.held} | {one.until for one in self.kept}
         most = min(MAX_TRIES, MAX_LOOKED_AT // max(1, 2 * len(self.kept)))
         yield from sorted(at for at in ends if after < at <= until)[:most]
 
     def longest(self, shape: Shape, candidates: list[int], span: Span, least_s: float) -> Span | None:
-        """The longest span that begins then and ends earlier, where that is not too short to be of use."""
+        """The longest shorter span with the same begin, at least `least_s` seconds long; None if there is none."""
         ends = sorted({one.at for one in self.kept if span.begin_at + least_s <= one.at < span.end_at})
 
         def is_too_long(end_at: float) -> bool:
@@ -131,7 +132,7 @@ class Book:
 
 
 class Share(NamedTuple):
-    """The CPUs and the memory that come with one GPU."""
+    """The CPUs and the memory that are reserved with one GPU."""
 
     cpus: Fraction
     memory_mib: int
@@ -141,10 +142,10 @@ NO_SHARE = Share(Fraction(0), 0)
 
 
 def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts], min_share: Share = NO_SHARE) -> ResourceRequest:
-    """The request with CPUs and memory for each GPU, and with all memory of whole nodes, where it names none.
+    """The request completed with CPUs and memory for each GPU, or with all memory of whole nodes, where it names none.
 
-    A quarter of the CPUs and of the memory of each node stays for jobs that need no GPU.  `min_share`: what a job
-    inside is given with each GPU by default; a reservation keeps at least this much.
+    A quarter of each node's CPUs and memory stays for jobs without GPUs.  `min_share`: the default CPUs and memory of a
+    job for each GPU; a reservation includes at least this much.
     """
     says_memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib) != (None, None, None)
     if request.is_exclusive:
@@ -178,7 +179,7 @@ def _share(node: NodeFacts, min_share: Share) -> Share:
 
 
 def gpus_asked(request: ResourceRequest) -> int:
-    """Over all nodes; of whole nodes 0."""
+    """The number of GPUs requested over all nodes; 0 for whole nodes."""
     nodes = request.nodes_min or max(1, len(request.nodelist))
     return request.gpus or (request.gpus_per_node or 0) * nodes or (request.gpus_per_task or 0) * (request.ntasks or 1)
 
@@ -206,10 +207,10 @@ def _with_count(request: ResourceRequest, name: str, count: int) -> ResourceRequ
 
 
 def rest_of(request: ResourceRequest, kept: Sequence[Grant]) -> ResourceRequest | None:
-    """What is missing of it beside what is kept; None: nothing.
+    """The part of the request that `kept` does not cover; None if nothing is missing.
 
-    Of what is neither GPUs nor whole nodes all, if nothing is kept.  That the rest goes to named nodes only is for the
-    caller to see to.
+    A request for neither GPUs nor whole nodes is missing entirely or not at all.  The caller ensures that the rest is
+    placed on named nodes only.
     """
     if request.is_exclusive and request.nodelist:
         missing = tuple(one for one in request.nodelist if one not in {grant.node for grant in kept})
@@ -228,7 +229,7 @@ def _over_nodes(request: ResourceRequest, count: int, **fields: tuple[str, ...])
 
 
 def _gpus(request: ResourceRequest, count: int) -> ResourceRequest | None:
-    """So many, wherever they are."""
+    """The request reduced to `count` GPUs on any nodes; None for 0."""
     if count <= 0:
         return None
     return msgspec.structs.replace(
@@ -245,7 +246,7 @@ def _gpus(request: ResourceRequest, count: int) -> ResourceRequest | None:
 
 
 def joined(kept: Sequence[Grant], more: Sequence[Grant]) -> tuple[Grant, ...]:
-    """One grant for each node."""
+    """Merge the grants into one for each node."""
     by_node = {one.node: one for one in kept}
     for one in more:
         known = by_node.get(one.node)

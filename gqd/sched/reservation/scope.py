@@ -1,9 +1,10 @@
-"""The cluster as it is for those outside of reservations, and inside of each as a small cluster of its own.  Pure.
+"""Restricted snapshots: the cluster outside reservations, and each active occurrence as a small cluster of its own.
+Pure.
 
-A snapshot holds what is there; these make others of it.  Outside, what an occurrence in force keeps is not free: what
-no job holds of it is told as something that ends with it, and so does whatever runs on it.  Inside, there are only the
-nodes of the occurrence, and of them only what it keeps. Who has borrowed some of that (`gqd.sched.cycle.lending`) is
-told in parts: inside with what comes back to the occurrence when it goes, outside with the rest.
+For jobs outside reservations everything that an active occurrence reserves is unavailable: its unused part is modelled
+as a pseudo job that ends with the occurrence, and jobs running on it end no earlier.  The snapshot inside an occurrence
+has only the occurrence's nodes, and of these only the reserved part.  The grants of jobs that borrow from an occurrence
+(`gqd.sched.cycle.lending`) are split: the part that returns to the occurrence is shown inside, the rest outside.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from gqd.state.index.tally import account_path
 from gqd.state.records import mask_of
 
 _LENT_FROM = 1_000_000
-"""Below the numbers that what is kept of occurrences is told by."""
+"""Offset of the job ids of pseudo jobs for borrowed parts, beyond those of the unused parts of occurrences."""
 
 # ── outside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def outside(snapshot: Snapshot) -> Snapshot:
-    """For whoever does not start in what a reservation keeps."""
+    """The snapshot for jobs that do not start inside a reservation."""
     in_force = _in_force(snapshot)
     if not in_force:
         return snapshot
@@ -51,13 +52,13 @@ def outside(snapshot: Snapshot) -> Snapshot:
 
 
 def _in_force(snapshot: Snapshot) -> list[Booked]:
-    """The last to end first: where two meet, one before the other, it has what both keep."""
+    """Occurrences in force, the last to end first: it holds the resources that two consecutive occurrences share."""
     there = [one for one in snapshot.booked if one.is_in_force(snapshot.now)]
     return sorted(there, key=lambda one: (-one.end_at, one.name, one.number))
 
 
 def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, ...]:
-    """Take what no job holds of it, and tell what that is."""
+    """Take the unused part of the occurrence from `books` and return it as grants."""
     counts = _left_of(books, snapshot, one)
     left = []
     for grant in one.grants:
@@ -80,7 +81,7 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, 
 
 
 def _left_of(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
-    """Of what is only counted, but for licences: so much is kept and not in use by those inside."""
+    """Scalar amounts (without licences) that the occurrence reserves and jobs inside do not use."""
     places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
     return {
@@ -92,7 +93,7 @@ def _left_of(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]
 def _with_lent_apart(
     running: Iterable[RunningJob], one: Booked, lacking: dict[Item, int], places: Mapping[str, int]
 ) -> list[RunningJob]:
-    """Of borrowers what is the occurrence's is told as if it were somebody else's."""
+    """Split borrowing jobs: the part that belongs to the occurrence becomes a pseudo job."""
     told = []
     for job in running:
         own, rest = _parts_of(job, one, lacking, places)
@@ -104,7 +105,7 @@ def _with_lent_apart(
 
 
 def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: Booked) -> RunningJob:
-    """By a number that no job has."""
+    """A pseudo job for the part of a borrowing job that belongs to the occurrence; no real job has its id."""
     return RunningJob(
         job_id=JobId(-_LENT_FROM - job.job_id),
         user="",
@@ -118,7 +119,7 @@ def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: Booked) -> Running
 
 
 def _lacking(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
-    """Of what is only counted: so much of what is kept, and not in use by those inside, others have borrowed."""
+    """Scalar amounts of the occurrence that jobs inside do not use and other jobs have borrowed."""
     places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
     wanted = {item: most - held.get(item, 0) for item, most in scalar_items(places, one.grants).items()}
@@ -130,7 +131,8 @@ _Parts: TypeAlias = tuple[tuple[Grant, ...], tuple[Grant, ...]]
 
 
 def _parts_of(job: RunningJob, one: Booked, lacking: dict[Item, int], places: Mapping[str, int]) -> _Parts:
-    """(what is the occurrence's, what is not) of what a borrower has; what is counted of it is taken off `lacking`."""
+    """Split a borrower's grants into (the occurrence's part, the rest); scalar amounts are subtracted from
+    `lacking`."""
     if not job.is_borrowing:
         return (), job.grants
     kept = {grant.node: grant for grant in one.grants if grant.node in places}
@@ -180,7 +182,7 @@ def _is_in(job: RunningJob, one: Booked) -> bool:
 
 
 def _ending_with(running: Iterable[RunningJob], in_force: Sequence[Booked]) -> Iterator[RunningJob]:
-    """What they hold of an occurrence comes back to others when that is over."""
+    """The running jobs, with jobs on an occurrence's resources ending no earlier than the occurrence."""
     kept: dict[str, list[tuple[Grant, Booked]]] = {}
     for one in in_force:
         for grant in one.grants:
@@ -206,12 +208,12 @@ def _kept_for(job: RunningJob, kept: dict[str, list[tuple[Grant, Booked]]]) -> I
 
 
 def active(snapshot: Snapshot) -> list[Booked]:
-    """In which jobs may start."""
+    """Occurrences in which jobs may start."""
     return [one for one in snapshot.booked if one.is_active(snapshot.now)]
 
 
 def inside(snapshot: Snapshot, one: Booked) -> Snapshot:
-    """What the occurrence keeps, and whom it is for."""
+    """The snapshot inside an occurrence: its resources and the jobs that may use them."""
     books = Overlay.of(snapshot)
     own = _left_of(books, snapshot, one)
     coming = _coming_back(books, snapshot, one)
@@ -264,12 +266,12 @@ def _part(node: NodeFacts, grant: Grant) -> NodeFacts:
 
 
 def _is_whole(node: NodeFacts, grant: Grant) -> bool:
-    """Nobody else can have anything of the node, its memory neither."""
+    """Whether the grant covers all CPUs and GPUs of the node, so that no other job can use the node or its memory."""
     return mask_of(grant.cpus) == node.cpu_mask and not node.gpu_mask & ~mask_of(grant.gpus)
 
 
 def _coming_back(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
-    """Of what is only counted: so much more there is in it when all have gone who have borrowed."""
+    """Scalar amounts that return to the occurrence when all borrowers are gone."""
     more = _lacking(books, snapshot, one)
     for grant in one.grants:
         place = books.node_table.index_of.get(grant.node)
@@ -285,7 +287,7 @@ def _coming_back(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, 
 def _within(
     running: Iterable[RunningJob], one: Booked, coming: dict[Item, int], places: Mapping[str, int]
 ) -> Iterator[RunningJob]:
-    """Who holds something of it, and only that; memory that others have is none of what it keeps, unless borrowed."""
+    """Running jobs reduced to the occurrence's resources; memory of jobs from outside counts only if it is borrowed."""
     kept = {grant.node: grant for grant in one.grants}
     for job in running:
         if job.is_borrowing:
@@ -313,7 +315,8 @@ def _common(grant: Grant, kept: Grant | None, is_own: bool) -> Grant | None:
 
 
 def _after(one: Booked, snapshot: Snapshot) -> Iterator[Booked]:
-    """What of the same is reserved for later, or promised to somebody outside: who goes on beyond the end keeps off."""
+    """Later reservations and guaranteed starts on the same resources, as windows for jobs that run past the
+    occurrence's end."""
     own = {grant.node: grant for grant in one.grants}
     promised = [
         replace(one, name="", number=told.job_id, clear_at=told.starts_at, end_at=told.until, grants=told.grants)
@@ -330,7 +333,8 @@ def _after(one: Booked, snapshot: Snapshot) -> Iterator[Booked]:
 
 
 def _part_after(grant: Grant, kept: Grant | None) -> Grant | None:
-    """Of what is only counted nobody knows whether it could come from what is not kept."""
+    """The part of a later grant on the node that may collide with this occurrence; scalar amounts may come from
+    elsewhere."""
     if kept is None:
         return None
     cpus, gpus = set(kept.cpus).intersection(grant.cpus), set(kept.gpus).intersection(grant.gpus)
@@ -344,7 +348,8 @@ def _part_after(grant: Grant, kept: Grant | None) -> Grant | None:
 
 
 def _for_whom(snapshot: Snapshot, one: Booked) -> tuple[PendingJobs, PendingColumns]:
-    """Those that name it; with a magnetic one also those of its users that name none."""
+    """The pending jobs that name the occurrence's reservation; of a magnetic one also jobs of its users that name
+    none."""
     columns = columns_in(snapshot)
     names = columns.reservations
     chosen = columns.reservation == (names.index(one.name) if one.name in names else -1)
@@ -363,14 +368,14 @@ def columns_in(snapshot: Snapshot) -> PendingColumns:
 
 
 def elsewhere(snapshot: Snapshot, columns: PendingColumns) -> Booleans:
-    """Of those that wait: who may start in a reservation only."""
+    """Mask of the pending jobs that may start in a reservation only."""
     flexible = {one.name for one in snapshot.booked if one.is_flex}
     bound = np.array([bool(name) and name not in flexible for name in columns.reservations], np.bool_)
     return bound[columns.reservation]
 
 
 class Some:
-    """Of pending jobs those at these places, which are looked up when they are asked for."""
+    """A subset of the pending jobs by queue index; each job is looked up on access."""
 
     def __init__(self, pending: PendingJobs, places: Integers) -> None:
         self._pending = pending
@@ -396,7 +401,7 @@ class Some:
 
 
 def with_running(snapshot: Snapshot, started: Sequence[RunningJob]) -> Snapshot:
-    """As if these ran already."""
+    """The snapshot as if the started jobs were already running."""
     if not started:
         return snapshot
     books = Overlay.of(snapshot)
@@ -406,7 +411,7 @@ def with_running(snapshot: Snapshot, started: Sequence[RunningJob]) -> Snapshot:
 
 
 def with_free(snapshot: Snapshot, books: Overlay) -> Snapshot:
-    """So much is free."""
+    """The snapshot with the free resources of `books`."""
     return replace(
         snapshot,
         free_cpus=tuple(books.free_cpus),

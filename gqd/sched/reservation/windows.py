@@ -1,7 +1,7 @@
-"""What reservations keep, as the planner meets it: windows that never move, and what is told of who names one.  Pure.
+"""Reservations as windows that never move, and the wait reasons of jobs that name a reservation.  Pure.
 
-An occurrence that is to come is a *window*: whoever would still run when it is to be clear keeps off what it keeps.
-How long that is counts by limits, whatever the site expects of its jobs.
+A coming occurrence is a *window*: a job that would still run when the window opens must not use its resources. The
+job's time limit decides, whatever run time the site expects of its jobs.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from gqd.state.plan import (
 from gqd.state.records import mask_of
 
 Masks = Mapping[int, tuple[int, int]]
-"""Place of a node → masks of (CPUs, GPUs)."""
+"""(CPU mask, GPU mask) by node index."""
 
 
 @dataclass(slots=True, eq=False)
 class BookedWindow:
     booked: Booked
     grants: tuple[Grant, ...]
-    """On nodes that there are."""
+    """The reserved grants on nodes that exist."""
     masks: Masks
     takes: Items
-    """Of what is only counted."""
+    """The scalar amounts that the window takes."""
     free: dict[Item, int]
-    """Of these, when it begins, beside what else is booked; jobs that start are taken off."""
+    """The amounts of these that are free when the window opens, without other reservations; starting jobs reduce
+    them."""
 
     @property
     def at(self) -> float:
@@ -53,7 +54,7 @@ class BookedWindow:
         return self.booked.end_at
 
     def shares(self, masks: Masks) -> bool:
-        """Both have the same CPUs or GPUs."""
+        """Whether the window and `masks` have a CPU or GPU in common."""
         own = self.masks
         return any(one in own and bool(cpus & own[one][0] or gpus & own[one][1]) for one, (cpus, gpus) in masks.items())
 
@@ -65,7 +66,8 @@ def masks_of(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[int, tu
 def windows_of(
     booked: Iterable[Booked], places: Mapping[str, int], now: float, timeline: Timeline
 ) -> tuple[BookedWindow, ...]:
-    """Of those that are to come, by their begin; `timeline`: of the ends by limit of all that holds anything."""
+    """Windows of the coming occurrences in order of time; `timeline` has the ends by limit of everything that holds
+    resources."""
     windows = []
     for one in sorted(booked, key=lambda one: (one.clear_at, one.name, one.number)):
         if one.clear_at > now and (grants := tuple(grant for grant in one.grants if grant.node in places)):
@@ -87,7 +89,8 @@ def _count_free(windows: Sequence[BookedWindow], timeline: Timeline) -> None:
 
 @dataclass(slots=True, frozen=True)
 class Forward:
-    """A window that is met by who is expected to be over before it, and may run into it by their limit."""
+    """A window moved forward by the difference between time limit and expected run time, for a search with expected
+    run times."""
 
     at: float
     until: float
@@ -95,7 +98,7 @@ class Forward:
 
 
 def brought_forward(windows: Iterable[BookedWindow], limit_s: float, expected_s: float) -> list[Forward]:
-    """As a job of this limit meets them that is placed by how long it is expected to run."""
+    """The windows as a job with this limit meets them in a search by its expected run time."""
     by_s = 0.0 if limit_s == expected_s else limit_s - expected_s
     return [Forward(one.at - by_s, one.until, one.grants) for one in windows]
 
@@ -104,7 +107,7 @@ def brought_forward(windows: Iterable[BookedWindow], limit_s: float, expected_s:
 
 
 class Span(Protocol):
-    """An occurrence."""
+    """The times of an occurrence."""
 
     @property
     def begin_at(self) -> float: ...
@@ -117,7 +120,7 @@ class Span(Protocol):
 
 
 class Naming(Protocol):
-    """A job."""
+    """A job that names a reservation."""
 
     @property
     def reservation(self) -> str: ...
@@ -128,17 +131,17 @@ class Naming(Protocol):
 
 
 class Named(NamedTuple):
-    """What a job has of the reservation that it names."""
+    """The reservation that a job names, as far as it concerns the job."""
 
     name: str
     spans: Sequence[Span]
-    """By their begin; those that are over may be left out."""
+    """The occurrences in order of time; past ones may be missing."""
     is_for_it: bool
     is_flex: bool
 
 
 def named_by(job: Naming, booked: Iterable[Booked], path: Sequence[str]) -> Named:
-    """`path`: the job's account and those above it."""
+    """The reservation that the job names; `path` is the job's account followed by its parents."""
     own = [one for one in booked if one.name == job.reservation]
     is_for_it = all(one.is_for(job.user, path) for one in own)
     return Named(job.reservation, own, is_for_it, any(one.is_flex for one in own))
@@ -170,7 +173,7 @@ def named_wait(named: Named, user: str, time_limit_s: int | None, now: float) ->
 
 
 def as_told_before(name: str, wait: Wait | None) -> Wait:
-    """Why a job waits that could not start before the reservation was over; `wait`: what was said of it earlier."""
+    """The wait reason of a job that could not start before its reservation was over; `wait`: its reason until then."""
     match wait:
         case NotInReservation() | ReservationTooShort(next_at=None):
             return wait
@@ -183,14 +186,15 @@ def _room_s(one: Span, now: float) -> float:
 
 
 def is_too_long(job: Naming, inside: Booked, now: float) -> bool:
-    """It would not be over when the occurrence is, or what comes then; who names one that is flexible may be so."""
+    """Whether the job would still run when the occurrence, or its part before the next one, ends; jobs that name a
+    flexible reservation may."""
     if inside.is_flex and job.reservation == inside.name:
         return False
     return job.time_limit_s is None or now + job.time_limit_s > inside.closes_at
 
 
 def as_told_inside(job: Naming, wait: Wait, inside: Booked) -> Wait:
-    """Why a job waits that names the occurrence, as of a pass in which there is nothing else."""
+    """The wait reason of a job that names the occurrence, given its reason in a pass restricted to the occurrence."""
     name = inside.name
     match wait:
         case Infeasible():

@@ -1,6 +1,7 @@
-"""What may fit when, told by numbers alone, before anything is placed: sums of CPUs and memory, masks of GPUs.  Pure.
+"""An upper bound on what fits when: sums of CPUs and memory and masks of GPUs, checked before anything is placed.
+Pure.
 
-A bound from above: where it says no, nothing fits.  A timeline asks it hundreds of times for one that it then places.
+Where the bound says no, nothing fits.  A timeline asks it hundreds of times for each placement that it then tries.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from gqd.sched.snapshot.node_table import MAX_MASK_BITS, NodeTable, as_node_indi
 from gqd.state.index.queue import Booleans, Integers
 
 FEW = 32
-"""So few ends are looked at one by one, all at once."""
+"""Up to this many releases are checked individually, all in one step."""
 MOST = 65_536
-"""So many numbers are looked at at once, or few of many nodes."""
+"""Numbers checked in one step; with many nodes, that is few releases."""
 
 
 _BITS = (1 << MAX_MASK_BITS) - 1
-"""Of masks of GPUs; where a node has more, numbers do not tell, and nobody looks at them."""
+"""The bits of a GPU mask that fit in 64-bit numbers; for nodes with more GPUs the bound is not used."""
 
 
 class Rows(NamedTuple):
-    """What cells give or take, as columns."""
+    """The resources of cells, as columns."""
 
     place: Integers
     cpus: Integers
     memory: Integers
     gpus: Integers
-    """Masks."""
+    """GPU masks."""
 
 
 def rows_of(cells: Sequence[Cell]) -> Rows:
@@ -47,7 +48,7 @@ def rows_of(cells: Sequence[Cell]) -> Rows:
 
 
 def packed(cells: Sequence[Cell]) -> bytes:
-    """What cells give back, as the rows of `Sums`: so those of hundreds of ends are put together at once."""
+    """The rows of `Sums` for these cells as bytes, so that those of hundreds of releases can be joined at once."""
     return np.array([(one[0], one[1].bit_count(), one[3], one[2] & _BITS) for one in cells], np.int64).tobytes()
 
 
@@ -55,22 +56,22 @@ _ROW = len(packed([(0, 0, 0, 0)]))
 
 
 class Sums(NamedTuple):
-    """What ends give back, in order."""
+    """The resources that releases give back, in order of time."""
 
     bounds: Integers
-    """By number of ends: how many of the rows are theirs."""
+    """The number of rows that belong to the first n releases, by n."""
     rows: Rows
 
     @classmethod
     def of(cls, ends: Sequence[bytes]) -> Sums:
-        """Each as `packed`."""
+        """Join the `packed` rows of the releases."""
         sizes = np.array([0, *map(len, ends)], np.int64)
         rows = np.frombuffer(b"".join(ends), np.int64).reshape(-1, 4).T
         return cls(np.cumsum(sizes) // _ROW, Rows(*rows))
 
 
 class Bound:
-    """Of one shape, on these places of an overlay, as more and more ends give back what they have."""
+    """The bound for one shape on some nodes of an overlay, as more and more releases take place."""
 
     def __init__(self, overlay: Overlay, sums: Sums, shape: Shape, candidates: Integers | list[int]) -> None:
         self._node_table = overlay.node_table
@@ -81,16 +82,17 @@ class Bound:
         self._is_all = len(places) == len(overlay.nodes)
         self._places = overlay.node_table.all_places if self._is_all else places
         self._count = 0
-        """So many ends are in the next three; none is asked about with fewer."""
+        """The number of releases included in the next three; no later call asks about fewer."""
         self._cpus = overlay.cpu_counts
         self._memory = overlay.memory
         self._gpus = np.array(overlay.free_gpus, np.int64)
 
     def first(self, low: int, high: int, taken: Sequence[Rows] = ()) -> int | None:
-        """After the fewest ends, more than `low` and `high` at the most, at which it may fit; None: after none.
+        """The smallest number of releases, above `low` and at most `high`, after which the shape may fit; None: there
+        is none.
 
-        More is free after more ends.  So a number of them is looked at at once, and then those before the first that
-        has room.
+        Free resources only grow with the number of releases, so several numbers are checked at once, and then those
+        below the first that has room.
         """
         most = max(2, MOST // max(1, len(self._places)))
         while low < high:
@@ -110,7 +112,8 @@ class Bound:
         return None
 
     def may_fit(self, count: int, taken: Sequence[Rows] = ()) -> bool:
-        """`taken`: what is not to be used, whose CPUs and memory are left out of account."""
+        """Whether the shape may fit after `count` releases; `taken`: rows whose GPUs are unavailable (their CPUs and
+        memory are ignored)."""
         return bool(self._have_room(np.array([count], np.int64), taken)[0])
 
     def _advance(self, count: int) -> None:
@@ -118,9 +121,9 @@ class Bound:
         self._count, self._cpus, self._memory, self._gpus = count, cpus[0], memory[0], gpus[0]
 
     def _free(self, counts: Integers) -> tuple[Integers, Integers, Integers]:
-        """CPUs, memory and masks of GPUs after so many ends each, which are in order; a row for each of `counts`.
+        """(CPUs, memory, GPU masks) of the nodes after each number of releases in `counts` (ascending), one row each.
 
-        Memory as it is now, where nobody asks for it.
+        Memory stays as it is now if the shape does not depend on it.
         """
         edges = self._sums.bounds[counts]
         first, last = int(self._sums.bounds[self._count]), int(edges[-1])
@@ -159,9 +162,9 @@ class Bound:
 def _have_room(
     node_table: NodeTable, shape: Shape, places: Integers, cpus: Integers, memory: Integers, gpus: Integers
 ) -> Booleans:
-    """Whether a job of this shape may fit where so much is free of these places; a row each, a column for each place.
+    """Whether the shape may fit given these free amounts: a row for each case, a column for each node.
 
-    Generic resources and licences are left out.
+    Generic resources and licences are ignored.
     """
     if not len(places):
         return np.zeros(len(gpus), np.bool_)
@@ -186,7 +189,8 @@ def _have_room(
 
 
 def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room: Integers) -> Booleans:
-    """One node has room for all, or there are as many whole ones as the GPUs fill; `totals`: GPUs of each place."""
+    """Whether one node has room for all units, or there are as many whole nodes as the GPUs fill; `totals`: GPUs by
+    node."""
     enough: Booleans = room.max(axis=1) >= shape.units
     if sizes and shape.units > sizes[-1]:
         for size in sizes:
@@ -196,7 +200,7 @@ def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room
 
 
 def numbers_tell(overlay: Overlay, shape: Shape) -> bool:
-    """Whether it fits hangs on sums per node, which only grow as jobs end."""
+    """Whether `Bound` applies: fitting depends only on sums per node that grow as jobs end."""
     kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     return (
         overlay.node_table.gpu_masks is not None and kind.is_pure and not (shape.roles or keeps_cores(overlay, shape))

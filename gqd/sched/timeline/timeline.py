@@ -1,7 +1,7 @@
-"""What is free when: running jobs end, protected jobs begin and end.  Pure.
+"""Free resources over time: running jobs end, planned starts and reservations begin and end.  Pure.
 
-Of a running job there are two ends: by its time limit, which is a promise; and the expected one.  A job that has run
-longer than was expected is expected to run as long again as it has.
+A running job has two ends: the end by its time limit, which is guaranteed, and the expected end.  A job that has run
+longer than expected is expected to run as long again as it has.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ from gqd.state.records import mask_of
 Candidates = list[int] | NDArray[np.int64]
 LEAST_OVERRUN_S = 1.0
 MOST_CLOSED = 200
-"""So many windows close at the most before a start that is looked for."""
+"""Maximum number of windows to wait out in the search for a start."""
 _at = itemgetter(0)
 FEW = 3
-"""So few ends are looked at one by one."""
+"""Up to this many releases are tried individually."""
 
 
 class Ends(NamedTuple):
-    """When a job would be over; infinite: nobody knows."""
+    """The instants at which a job would end by its limit and by expectation; infinite: unknown."""
 
     by_limit: float
     expected: float
 
 
 def expected_length(job: PendingJob, scheduling: Scheduling) -> float:
-    """Never longer than its limit; what nobody knows anything of is expected to run for some time, not for ever."""
+    """The expected run time in seconds, at most the time limit; without limit and history the configured default,
+    not infinity."""
     limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
     if scheduling.expect == "limit":
         return limit_s
@@ -64,15 +65,16 @@ def ends_if_started(job: PendingJob, now: float, scheduling: Scheduling) -> Ends
 
 
 class Course(NamedTuple):
-    """What is known of a running job that stays so as time goes on."""
+    """The estimate of a running job's end that does not change as time passes."""
 
     limit_at: float
     began_at: float
     length_s: float
-    """Expected."""
+    """The expected run time in seconds."""
 
     def expected_end(self, now: float) -> float:
-        """Not in the past: who is overdue is expected to run as long again as it has, though not beyond its limit."""
+        """The expected end, never in the past: an overdue job is expected to run as long again as it has, up to its
+        limit."""
         end = self.began_at + self.length_s
         if end <= now:
             end = now + max(now - self.began_at, LEAST_OVERRUN_S)
@@ -92,7 +94,7 @@ def course_of(job: RunningJob, scheduling: Scheduling) -> Course:
 
 
 class Window(Protocol):
-    """What a protected job will hold, from when, until when."""
+    """Resources that a planned start or a reservation holds from `at` until `until`."""
 
     @property
     def at(self) -> float: ...
@@ -106,26 +108,26 @@ class Fit(NamedTuple):
     at: float
     grants: tuple[Grant, ...]
     profile: Overlay
-    """What is free then, but for protected jobs."""
+    """The free resources at that instant, ignoring planned starts."""
 
 
 class Ending(NamedTuple):
-    """Somebody gives back what they hold."""
+    """Resources are given back at an instant."""
 
     at: float
     cells: Sequence[Cell]
     extras: tuple[Grant, ...] = ()
-    """Instead of the cells, where generic resources or licences are in them."""
+    """The grants, used instead of the cells if they contain generic resources or licences."""
     packed: bytes = b""
-    """What is given back in numbers (`gqd.sched.timeline.capacity_bound.packed`)."""
+    """The released amounts as numbers (`gqd.sched.timeline.capacity_bound.packed`)."""
 
     def moved(self, at: float) -> Ending:
-        """The same, then."""
+        """The same release at another instant."""
         return Ending(at, self.cells, self.extras, self.packed)
 
 
 class _Taken(NamedTuple):
-    """By a window."""
+    """The resources that a window takes."""
 
     grants: tuple[Grant, ...]
     cells: tuple[Cell, ...]
@@ -133,9 +135,9 @@ class _Taken(NamedTuple):
 
 
 class Timeline:
-    """Ends in order, on top of what is free now (`overlay`, which may change: what starts is taken from it).
+    """Releases in order of time, on top of the current `overlay` (which may change: jobs that start are taken from it).
 
-    The first time that something fits is found by halving, by numbers alone; then it is placed.
+    The first instant at which a request fits is found by bisection with numbers alone; then the request is placed.
     """
 
     def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Ending]) -> None:
@@ -146,7 +148,8 @@ class Timeline:
         self._instants = [one.at for one in self.endings]
         self._sums: Sums | None = None
         self._cells_of: dict[int, _Taken] = {}
-        """Of windows, by the identity of what they hold, which is kept with it so that it stays the same."""
+        """Resources of windows, by the identity of their grants, which are kept here so that the identity stays
+        valid."""
 
     def add(self, ending: Ending) -> None:
         if ending.at < inf:
@@ -158,7 +161,8 @@ class Timeline:
     def earliest(
         self, shape: Shape, candidates: Candidates, length_s: float, windows: Sequence[Window] = ()
     ) -> Fit | None:
-        """The first time that it fits for so long beside what is protected; None: not as far as can be seen."""
+        """The first instant at which the shape fits for `length_s` seconds without using the windows' resources;
+        None: none is known."""
         search = _Search(self, shape, candidates)
         count = search.first()
         if count is None:
@@ -181,13 +185,13 @@ class Timeline:
             count = max(count, self.ended(at))
 
     def without(self, profile: Overlay, met: Iterable[Window]) -> Overlay:
-        """It, after the masks of CPUs and GPUs of these are taken from it."""
+        """The profile without the CPU and GPU masks of the windows `met`."""
         for where, (cpus, gpus, _) in self._union(met).items():
             profile.take_masks(where, cpus, gpus, 0)
         return profile
 
     def _union(self, met: Iterable[Window]) -> dict[int, tuple[int, int, int]]:
-        """What they take together, by place: masks of CPUs and GPUs, memory."""
+        """The union of the windows' resources by node index: (CPU mask, GPU mask, memory in MiB)."""
         union: dict[int, tuple[int, int, int]] = {}
         for one in met:
             for where, cpus, gpus, memory_mib in self._cells(one):
@@ -221,15 +225,15 @@ class Timeline:
         return told
 
     def at(self, at: float) -> Overlay:
-        """What is free then but for protected jobs."""
+        """The free resources at that instant."""
         return self.profile(self.ended(at))
 
     def left(self, at: float, until: float, windows: Sequence[Window]) -> Overlay:
-        """What is free from then until then beside these."""
+        """The resources that are free during the whole interval, outside the windows."""
         return self.beside(self.at(at), self.ended(at), at, _met(at, until, windows))
 
     def beside(self, profile: Overlay, count: int, at: float, met: list[Window]) -> Overlay:
-        """`profile`: after so many ends; without what those take that are open at some time while it would run."""
+        """The profile after `count` releases without the resources of the windows `met` while a job would run."""
         if not met:
             return profile
         left = profile.copy()
@@ -264,11 +268,11 @@ class Timeline:
         return self._sums
 
     def ended(self, at: float) -> int:
-        """How many end until then."""
+        """The number of releases up to and including that instant."""
         return bisect_right(self._instants, at)
 
     def profile(self, count: int) -> Overlay:
-        """What is free after so many ends; of equally free nodes the first in order goes first."""
+        """The free resources after `count` releases; equally free nodes are preferred by node index."""
         profile = self.overlay.copy()
         profile.since = None
         profile.free_now = (self.overlay.free_cpus, self.overlay.free_gpus)
@@ -284,7 +288,8 @@ class Timeline:
 
 
 class _Search:
-    """For the first start of one job: by numbers where they tell, in full only where it is placed."""
+    """The search for the first start of one job: by numbers where the bound applies, with full placements only in
+    the end."""
 
     def __init__(self, timeline: Timeline, shape: Shape, candidates: Candidates) -> None:
         self._timeline = timeline
@@ -294,14 +299,14 @@ class _Search:
         self._bound = Bound(timeline.overlay, timeline.sums, shape, candidates) if tell else None
         self._profile: Overlay | None = None
         self._count = 0
-        """Of the ends that are in the profile."""
+        """The number of releases that the profile includes."""
         self._alone: tuple[int, tuple[Grant, ...]] | None = None
-        """After so many ends it is placed so if nobody is protected."""
+        """The number of releases and the placement after them, ignoring windows."""
         self._is_near = False
-        """Where it did not fit it may by numbers."""
+        """Whether the bound allowed the last placement that failed."""
 
     def profile(self, count: int) -> Overlay:
-        """What is free after so many ends, never fewer than before; the next one is the same, moved on."""
+        """The free resources after `count` releases, which never decreases; each call advances the same overlay."""
         if self._profile is None:
             self._profile = self._timeline.profile(count)
         else:
@@ -310,7 +315,7 @@ class _Search:
         return self._profile
 
     def placed(self, count: int, at: float, met: list[Window]) -> tuple[Grant, ...] | None:
-        """Beside these, after so many ends."""
+        """Place the job after `count` releases, outside the windows `met`; None if it does not fit."""
         if not met and self._alone is not None and self._alone[0] == count:
             return self._alone[1]
         self._is_near = self._may_fit(count, met)
@@ -319,7 +324,8 @@ class _Search:
         return place(self._timeline.beside(self.profile(count), count, at, met), self._shape, self._candidates)
 
     def first(self) -> int | None:
-        """After how many ends it fits if nobody was protected; what fits once fits also when more is free."""
+        """The number of releases after which the job fits, ignoring windows; a job that fits also fits with more
+        resources free."""
         low, high = self._first_by_numbers(), len(self._timeline.endings)
         if low is None:
             return None
@@ -339,17 +345,18 @@ class _Search:
         return self._timeline.ended(self._timeline.endings[low].at) if has_fit else None
 
     def _first_by_numbers(self) -> int | None:
-        """It does not fit before so many have ended; None: never."""
+        """A lower bound on the number of releases before the job fits; None: it never fits."""
         if self._bound is None:
             return 0
         first = self._bound.first(-1, len(self._timeline.endings))
         return first if not first else self._timeline.ended(self._timeline.endings[first - 1].at)
 
     def next(self, count: int, ended: int, met: list[Window]) -> int | None:
-        """After how many ends, more than `count`, it may fit beside these; None: not after `ended`.
+        """The next number of releases above `count` after which the job may fit outside the windows; None: none up to
+        `ended`.
 
-        Later more is free and others are met besides: where it does not fit with all that ends until then, it does not
-        in between.
+        Later more is free, but more windows are met: a job that does not fit with everything released up to `ended`
+        does not fit in between.
         """
         if ended <= count or not self._may_fit(ended, met):
             return None
@@ -388,7 +395,7 @@ def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> E
 
 
 def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:
-    """What of it is left beside the windows that are open between these instants, as if all were so at once."""
+    """The part of `profile` outside the windows that are open between these instants, as if all were open at once."""
     met = _met(at, until, windows)
     if not met:
         return profile
@@ -405,9 +412,9 @@ def _met(at: float, until: float, windows: Iterable[Window]) -> list[Window]:
 def earliest_fit(
     overlay: Overlay, shape: Shape, candidates: Candidates, running: Sequence[RunningJob], now: float
 ) -> tuple[float, tuple[Grant, ...]] | None:
-    """(instant, grants) of the first time that the shape fits as running jobs reach their limits, and none earlier.
+    """(instant, grants) of the first time at which the shape fits if every running job ends at its time limit.
 
-    None: not before a job without a limit ends.  The overlay is left as it was.
+    None: it fits only after a job without a time limit ends.  The overlay is not changed.
     """
     places = {node.name: one for one, node in enumerate(overlay.nodes)}
     known = ((one.ends_at, one.grants) for one in running if not one.is_stranded)
