@@ -1,7 +1,7 @@
-"""Work on attempts, in order for each and at the same time for different ones.
+"""Runs the work of each attempt in order, and the work of different attempts at the same time.
 
 Calls that block (the spool's disk, the kernel's cgroups) are made in threads, so that the loop never waits and
-heartbeats go on.  A lane is one attempt's queue; it exists while there is work in it.
+heartbeats go on.  An attempt's queue exists while it holds work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gqnode.daemon.threads import Threads
 log = logging.getLogger(__name__)
 
 Work = Callable[[], Awaitable[None] | None]
-"""Done on the loop at once, or to be awaited.  What it raises ends the daemon."""
+"""A piece of work: either done on the loop at once or awaitable.  An exception from it ends the daemon."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ THREADS = 4
 
 
 class AttemptQueues:
-    """`on_failure` is called with what a piece of work raised: the daemon must not go on with a turn half done."""
+    """Work queues by attempt; `on_failure` gets an exception of the work, after which the daemon must end."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
@@ -36,7 +36,7 @@ class AttemptQueues:
         self._threads = Threads(THREADS, "gqnode")
 
     def put(self, attempt_id: AttemptId, work: Work) -> None:
-        """Do it after everything that was put before for this attempt; now, if there is nothing."""
+        """Run `work` after all earlier work of this attempt; at once if there is none."""
         queue = self._queues.get(attempt_id)
         if queue is not None:
             queue.append(work)
@@ -45,7 +45,7 @@ class AttemptQueues:
         self._drain(attempt_id, queue)
 
     def _drain(self, attempt_id: AttemptId, queue: deque[Work]) -> None:
-        """Go on until there is nothing left, or something to wait for."""
+        """Run the queued work until the queue is empty or a piece has to be awaited."""
         try:
             while queue:
                 waiting = queue.popleft()()
@@ -70,11 +70,11 @@ class AttemptQueues:
         task.add_done_callback(self._running.discard)
 
     def in_thread(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
-        """Make a call that blocks."""
+        """Make a blocking call in a thread."""
         return self._threads.run(partial(call, *arguments, **named))
 
     async def close(self, timeout_s: float) -> None:
-        """Let what is being done come to its end; what waits behind it is left to the next life of the daemon."""
+        """Let running work finish; queued work is left to the next start of the daemon."""
         for queue in self._queues.values():
             queue.clear()
         if self._running:

@@ -1,8 +1,8 @@
-"""What a site's own program says of a node: attributes, features and data sets, at the start and now and then.
+"""Runs the site's ``attribute_script``, which reports attributes, features and data sets of the node.
 
-Owns the program (``attribute_script``) while it runs: as the daemon, without input, for `DEADLINE_S` at most; of what
-it prints, `MAX_OUTPUT` bytes are read.  Each line is ``name=value``, ``feature NAME``, ``data NAME``, or a comment
-(``#``).  A run that fails changes nothing: what was said last holds.  Decides nothing about jobs.
+The script runs at the start and at intervals, with the daemon's rights, without input, for `DEADLINE_S` at most;
+`MAX_OUTPUT` bytes of its output are read.  Each line is ``name=value``, ``feature NAME``, ``data NAME``, or a comment
+(``#``).  A failed run changes nothing: the results of the last good run stay.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MAX_VALUE = 255
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a run of the program said; in the order of the names."""
+    """The results of a run of the script, sorted by name."""
 
     attributes: dict[str, str] = {}
     features: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
 
     def added_to(self, inventory: Inventory) -> Inventory:
-        """What the program says comes after what the configuration says, and is worth more than what is found."""
+        """Return the inventory with these results, which override detected values of the same name."""
         return msgspec.structs.replace(
             inventory,
             attributes={**inventory.attributes, **self.attributes},
@@ -49,7 +49,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def read_said(text: str) -> tuple[Said, list[str]]:
-    """(what it says, lines that say nothing)"""
+    """Parse the script's output into its results and the invalid lines."""
     attributes: dict[str, str] = {}
     features: set[str] = set()
     data: set[str] = set()
@@ -70,7 +70,7 @@ def read_said(text: str) -> tuple[Said, list[str]]:
 
 
 class AttributeScript:
-    """`read` runs the program once; `watch` at each interval, and tells what has changed."""
+    """`read` runs the script once; `watch` runs it at intervals and calls back when its results change."""
 
     def __init__(self, path: str, interval_s: float | None, node: str) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class AttributeScript:
         self.said = Said()
 
     async def read(self) -> bool:
-        """It says something else than before."""
+        """Run the script; return whether its results have changed."""
         if not self._path:
             return False
         try:
@@ -99,14 +99,14 @@ class AttributeScript:
         return before != said
 
     async def watch(self, on_change: Callable[[], None]) -> None:
-        """Until it is cancelled."""
+        """Run the script at each interval until the task is cancelled."""
         while self._path and self._interval_s is not None:
             await asyncio.sleep(self._interval_s)
             if await self.read():
                 on_change()
 
     async def _run(self) -> str:
-        """ValueError if it fails, or says too much.  However this ends, the program and its children are ended."""
+        """Return the script's output; ValueError if it fails or prints too much.  Its process group is killed."""
         process = await asyncio.create_subprocess_exec(
             self._path,
             stdin=asyncio.subprocess.DEVNULL,
@@ -133,7 +133,7 @@ class AttributeScript:
             await process.wait()
 
     def _complain(self, why: str) -> bool:
-        """Once for each reason, since it is run again and again."""
+        """Log an error once for each reason, since the script runs again and again."""
         if why != self._complaint:
             self._complaint = why
             log.error("attribute_script %s: %s; what it said before holds", self._path, why)
@@ -141,7 +141,7 @@ class AttributeScript:
 
 
 def check_trusted(path: str) -> None:
-    """ValueError unless only root, or whoever runs the daemon, can say what the daemon runs."""
+    """Raise ValueError if another user than root or the daemon's could change the script."""
     for place in (Path(path), Path(path).parent):
         found = place.stat()
         is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX

@@ -1,4 +1,4 @@
-"""Scripts and environments that came a moment ago, so that a start need not read them back from the spool."""
+"""Caches recently received scripts and environments, so that a start need not read them back from the spool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class BlobCache:
-    """By digest, which stands for the content; at most so many bytes, the last that came."""
+    """Blobs by digest, the newest up to `max_bytes` in total."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes

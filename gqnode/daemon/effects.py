@@ -1,7 +1,7 @@
-"""Doing what the agent wants, in order for each attempt, and telling it what came of it.
+"""Carries out the agent's effects, in order for each attempt, and reports the results to the agent.
 
-Owns the cells and ports that are in use, and the order of things: a record is on disk before anything that stands
-behind it in the same lane is done.  It decides nothing; what cannot be done is told or tried again, never skipped.
+It owns the cells and ports in use, and the order of work: a record is on disk before any later effect of the same
+attempt.  It decides nothing; an effect that fails is reported or retried, never skipped.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from gqnode.shepherd.processes import send_signal
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""Before what the disk or the kernel refused is tried again."""
+"""Delay before an operation that the disk or the kernel refused is retried."""
 END_POLL_S = 0.005
 END_TIMEOUT_S = 1.0
-"""How long who joined a cell from elsewhere may take to end, once killed."""
+"""How long a killed process that joined the cell from outside may take to end."""
 KILLED_CODE = 128 + 9
 _ENVIRONMENTS = msgspec.msgpack.Decoder(dict[str, str])
 
 
 class Effects:
-    """`tell` gives the agent an input; `report` sends one up; `find` is the agent's record of an attempt."""
+    """Carries out effects; `notify_agent` takes an input, `report` a report, `find` returns an attempt's record."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Effects:
         self._cells: dict[AttemptId, Cell] = {}
         self._blobs = BlobCache()
         self.listener: StepListener | None = None
-        """Set once it is open."""
+        """The step listener, set once it is open."""
 
     def do(self, action: effect.Effect) -> None:
         self._queues.put(attempt_of(action), lambda: self._do(action))
@@ -149,7 +149,7 @@ class Effects:
     # ── the spool ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _save(self, action: effect.SaveRecord) -> None:
-        """Until it is on disk nothing else happens to the attempt; only a new one can still be refused."""
+        """Save the record; the attempt's later effects wait until it is on disk.  Only a new attempt can be refused."""
         attempt_id = action.record.launch.attempt_id
         while True:
             try:
@@ -165,7 +165,7 @@ class Effects:
             await asyncio.sleep(RETRY_S)
 
     def drop(self, attempt_id: AttemptId) -> None:
-        """Of an attempt that had no record: nothing of it is left."""
+        """Remove the spool directory of an attempt that had no record, once its processes are gone."""
         self._queues.put(attempt_id, lambda: self._drop(attempt_id))
 
     async def _drop(self, attempt_id: AttemptId) -> None:
@@ -210,7 +210,7 @@ class Effects:
         return None
 
     def _cached_script(self, record: AttemptRecord) -> tuple[bytes | None, bytes | None]:
-        """Its script and the environment that was submitted; None: in the spool.  Nothing where no script runs."""
+        """Return the script and the submitted environment; None for either one that is only in the spool."""
         launch = record.launch
         if not has_script(record):
             return b"", b""
@@ -253,7 +253,7 @@ class Effects:
         )
 
     def cells(self, records: Iterable[AttemptRecord]) -> tuple[CellPlace, ...]:
-        """Where those of these attempts are whose processes run."""
+        """Return the cells of those attempts whose processes run."""
         return tuple(self._cell_place(record) for record in records if record.phase in (Phase.RUNNING, Phase.STOPPING))
 
     def _cell_place(self, record: AttemptRecord) -> CellPlace:
@@ -267,7 +267,7 @@ class Effects:
         )
 
     async def _adopt_process(self, attempt_id: AttemptId) -> None:
-        """After a restart: the port is leased still, the cell stands still."""
+        """Find port, cell and shepherd of an attempt again after a restart."""
         record = self._find(attempt_id)
         if record is not None and record.launch.node_rank == 0 and record.master_port:
             self._ports.keep(attempt_id, record.master_port)
@@ -290,7 +290,7 @@ class Effects:
             await self._measure_gpu_memory(attempt_id, cell, action.parked_at)
 
     async def _measure_gpu_memory(self, attempt_id: AttemptId, cell: Cell, parked_at: float) -> None:
-        """What it holds of its GPUs.  Nothing is said of one that does not stand still: it is asked for again."""
+        """Report the GPU memory of a suspended attempt; nothing is reported while a process still runs."""
         record, shepherd = self._find(attempt_id), self._shepherds.shepherd_pid(attempt_id)
         is_still = partial(is_stopped_within_wait, self._isolation, cell, shepherd)
         if record is None or not await self._queues.in_thread(is_still):
@@ -309,9 +309,10 @@ class Effects:
             self._shepherds.signal(attempt_id, signal.SIGSTOP if is_frozen else signal.SIGCONT, "all")
 
     def process_ended(self, ended: ProcessEnded) -> None:
-        """The herd saw it; whether the kernel ended anything of it for its memory is for the cell to say.
+        """Handle the script's end; the cell knows whether the kernel killed a process for its memory.
 
-        As Slurm does, and the watch without cgroups: a script that hides the death of a child does not undo it.
+        As in Slurm, and as the memory watch without cgroups does, the kill counts even if the script hides the child's
+        death.
         """
         self._queues.put(ended.attempt_id, lambda: self._report_end(ended))
 
@@ -326,7 +327,7 @@ class Effects:
         return await self._queues.in_thread(self._isolation.oom_killed, cell)
 
     def tree_empty(self, empty: TreeEmpty) -> None:
-        """No process is left: the cell goes, then the agent hears."""
+        """Remove the cell once no process is left, then notify the agent."""
         self._queues.put(empty.attempt_id, lambda: self._remove_cell(empty))
 
     async def _remove_cell(self, empty: TreeEmpty) -> None:
@@ -350,7 +351,7 @@ class Effects:
         self._notify_agent(CellEmpty(attempt_id=attempt_id, usage=larger(empty.usage, counted or Usage())))
 
     async def _clear_private(self, attempt_id: AttemptId) -> None:
-        """Once no process is left that could write more."""
+        """Remove the private ``/tmp`` once no process is left that could write to it."""
         try:
             await self._queues.in_thread(self._spool.clear_private, attempt_id)
         except OSError as error:
@@ -365,7 +366,7 @@ class Effects:
             log.warning("%s", left, extra=about(attempt_id))
 
     def _count_and_remove(self, cell: Cell) -> Usage | None:
-        """In a thread.  The shepherd's processes are gone; who joined from elsewhere goes now."""
+        """Read the usage, kill processes that joined the cell from outside, remove it.  Blocks: run it in a thread."""
         usage = self._isolation.usage(cell)
         for _ in range(int(END_TIMEOUT_S / END_POLL_S)):
             if self._isolation.end(cell):
@@ -381,7 +382,7 @@ class Effects:
         await self._gpu_cleanup.begin(action.launch.attempt_id, action.launch.grant.gpus)
 
     async def _limit(self, launch: Launch) -> None:
-        """Until the kernel does it: GPUs that are denied where they were given would be found by nobody."""
+        """Set the cell's limits, retrying until it succeeds: a denied GPU of the grant would go unnoticed."""
         attempt_id = launch.attempt_id
         limits = launch_specs.limits_of(launch.grant, self._context.gpus)
         cell = self._cells.get(attempt_id) or Cell(str(attempt_id))
@@ -394,7 +395,7 @@ class Effects:
             await asyncio.sleep(RETRY_S)
 
     async def _revoke_gpus(self, action: effect.RevokeGpus) -> None:
-        """Denied first, so that nobody comes to use what is looked at; who is found is ended, and looked for again."""
+        """Deny the GPUs first, so that no process starts using them, then kill the processes that use one."""
         attempt_id = action.launch.attempt_id
         await self._limit(action.launch)
         samples = await self._gpu_cleanup.sample(action.gpus)
@@ -407,7 +408,7 @@ class Effects:
         self._notify_agent(GpusTaken(attempt_id=attempt_id, generation=action.generation, is_done=not pids))
 
     async def _write_elastic_file(self, record: AttemptRecord) -> None:
-        """What cannot be written is not told; the deadline holds all the same."""
+        """Write the job's file of GPUs; an error is only logged, as the deadline applies all the same."""
         attempt_id, account = record.launch.attempt_id, record.account
         content = elastic.elastic_file(record, self._context.gpus)
         owner = None if account is None else (account.uid, account.gid)
@@ -428,11 +429,11 @@ class Effects:
             self._listener.expect(step_id, step.order.key, record.launch.uid, is_begun=step.is_attached)
 
     def attach(self, attach: Attach, is_first: bool) -> None:
-        """A client with the right key is at the door."""
+        """Attach a client that has the step's key."""
         self._queues.put(attach.step_id.attempt_id, lambda: self._attach(attach, is_first))
 
     async def _attach(self, attach: Attach, is_first: bool) -> None:
-        """A client that comes again only wants to hear what it has not got, though the step may be over."""
+        """Start the tasks for the first client; a later client only gets the output that it lacks."""
         step_id = attach.step_id
         if is_first and not await self._start_tasks(attach):
             self._listener.forget(step_id)
@@ -481,7 +482,7 @@ def _script_and_environment(launch: Launch, blob: Callable[[str], bytes]) -> tup
 
 
 def attempt_of(action: effect.Effect) -> AttemptId:
-    """Whose lane it goes into."""
+    """Return the attempt in whose queue the effect goes."""
     match action:
         case effect.SaveRecord():
             return action.record.launch.attempt_id
@@ -506,7 +507,7 @@ def attempt_of_report(body: ReportBody) -> AttemptId:
 
 
 def with_time(text: str, at: float | None) -> str:
-    """``{time}`` becomes local time, as Slurm writes it."""
+    """Replace ``{time}`` by local time in Slurm's format."""
     if at is None:
         return text
     return text.replace("{time}", datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S"))

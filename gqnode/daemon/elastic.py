@@ -1,7 +1,7 @@
-"""What an elastic job is told of its GPUs, and which of its processes use some of them.
+"""The file that lists an elastic job's GPUs, and the search for processes that use given GPUs.
 
-A job has one file, readable by its owner alone: JSON, there whole or not at all, written before its script starts and
-with each change (`gq.elastic` reads it).
+A job has one file, readable only by its owner: JSON, replaced atomically, written before its script starts and with
+each change (`gq.elastic` reads it).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElasticFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The file; GPUs as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """The file's content; GPUs are named as in ``CUDA_VISIBLE_DEVICES``."""
 
     job_id: int
     generation: int
     current: tuple[str, ...]
     target: tuple[str, ...]
-    """What it is to have by the deadline; the same as `current` where nothing is to go."""
+    """GPUs that remain after the deadline; equal to `current` if none is to be given up."""
     most: int
-    """GPUs of this node."""
+    """Maximum number of GPUs on this node."""
     deadline: float | None = None
     """Seconds since the epoch."""
     nodes: tuple[Member, ...] = ()
-    """Of a job whose nodes become more and fewer: those that it has, the one with its script first …"""
+    """The nodes of a job that can gain and lose nodes, the node with its script first."""
     target_nodes: tuple[str, ...] = ()
-    """… those that it is to have by the deadline, and how many at most."""
+    """The nodes that remain after the deadline."""
     most_nodes: int = 0
     joined: dict[str, int] = {}
-    """Generation of the change by which each of the nodes joined, for those with which the job did not begin."""
+    """Generation of the change by which a node joined, for nodes that the job did not begin with."""
 
 
 def path_of(run_dir: str, node: str, attempt_id: AttemptId) -> str:
@@ -83,12 +83,12 @@ def _nodes(launch: Launch, max_nodes: int, leaving: tuple[str, ...]) -> dict[str
 
 
 def visible_as(gpu: Gpu) -> str:
-    """As in ``CUDA_VISIBLE_DEVICES``."""
+    """Return the GPU's name in ``CUDA_VISIBLE_DEVICES``."""
     return str(gpu.index) if gpu.is_fake else gpu.uuid
 
 
 def write(path: str, content: ElasticFile, owner: tuple[int, int] | None) -> None:
-    """`OSError` if that cannot be.  `owner`: (uid, gid) where that is another than the daemon's."""
+    """Replace the file; `OSError` if that fails.  `owner`: (uid, gid) if it is not the daemon's own."""
     os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)  # noqa: PTH103, PTH120
     draft = f"{path}.new"
     remove(draft)
@@ -103,7 +103,7 @@ def write(path: str, content: ElasticFile, owner: tuple[int, int] | None) -> Non
 
 
 def remove(path: str) -> None:
-    """Fine if there is none."""
+    """Remove the file, if it exists."""
     try:
         os.unlink(path)  # noqa: PTH108
     except FileNotFoundError:
@@ -117,7 +117,10 @@ def gpu_users(
     shepherd: int,
     marker: str,
 ) -> list[int]:
-    """Processes of the attempt that use one of these: as the driver says; of pretended GPUs, those that name one."""
+    """Return the attempt's processes that use one of these GPUs, by the driver's lists.
+
+    For fake GPUs, a process uses a GPU that its ``CUDA_VISIBLE_DEVICES`` names.
+    """
     own = {*strays(marker), *(descendants(shepherd) if shepherd else ())} - {shepherd}
     said = {process.pid for sample in samples if sample.index in gpus for process in sample.processes}
     pretended = {visible_as(gpu) for gpu in inventory if gpu.is_fake and gpu.index in gpus}

@@ -1,8 +1,7 @@
-"""Whether GPUs are as they were before a job had them: its contexts gone, its memory back.
+"""Waits after a job until its GPUs are clean: its contexts gone, its memory freed.
 
-The driver takes a GPU's memory back a moment after the last process is gone; the next job must not find it missing.
-Waits for that, so long and no longer: who holds a GPU from outside any job, or a library that hangs, keeps no job from
-ending.  Says what it found, and decides nothing.
+The driver frees a GPU's memory a moment after the last process is gone; the next job must not find it missing.  The
+wait is bounded: a process outside any job that holds the GPU, or a library that hangs, keeps no job from ending.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from gqnode.daemon.gpu_monitor import GpuMonitor
 TIMEOUT_S = 10.0
 POLL_S = 0.05
 SLACK_MIB = 64
-"""What a driver may keep for itself."""
+"""Memory that a driver may keep for itself."""
 
 
 class GpuCleanup:
-    """Used on the loop."""
+    """Remembers GPU memory before each attempt and waits for it afterwards; used on the loop."""
 
     def __init__(self, monitor: GpuMonitor) -> None:
         self.sample = monitor.sample
@@ -30,7 +29,7 @@ class GpuCleanup:
         """MiB in use on each GPU of an attempt before it began."""
 
     async def begin(self, attempt_id: AttemptId, gpus: Sequence[int]) -> None:
-        """Note how these GPUs are; nothing of the attempt uses those yet of which that is not noted."""
+        """Note the memory in use on these GPUs before the attempt uses them."""
         if not gpus:
             return
         samples = await self.sample(gpus)
@@ -38,7 +37,7 @@ class GpuCleanup:
         self._before[attempt_id] = used | self._before.get(attempt_id, {})
 
     async def end(self, attempt_id: AttemptId, gpus: Sequence[int]) -> str:
-        """Nothing of the attempt runs any more: wait until its GPUs show it.  Empty, or what is wrong after all."""
+        """Wait until the GPUs of an ended attempt are clean; return the problem if they are not, else an empty text."""
         before = self._before.pop(attempt_id, {})
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TIMEOUT_S

@@ -1,7 +1,6 @@
-"""What is looked at of an attempt that stands still so that another one may have its GPUs.
+"""Checks on a suspended attempt whose GPUs another attempt is to use: is it stopped, and what memory does it hold?
 
-Where there is no freezer its processes are stopped by signals, on their way through the shepherd: whether they stand
-still is looked up.
+Without a cgroup freezer its processes are stopped by signals through the shepherd, so their state is looked up.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ POLL_S = 0.02
 
 
 def is_stopped_within_wait(isolation: Isolation, cell: Cell, shepherd: int) -> bool:
-    """Waits a moment for it.  Blocks."""
+    """Wait up to `WAIT_S` until the attempt is suspended; return whether it is.  Blocks."""
     deadline = time.monotonic() + WAIT_S
     while not _is_stopped(isolation, cell, shepherd):
         if time.monotonic() >= deadline:
@@ -37,13 +36,13 @@ def _is_stopped(isolation: Isolation, cell: Cell, shepherd: int) -> bool:
 
 
 def gpu_memory(samples: Sequence[GpuSample]) -> tuple[tuple[int, int], ...]:
-    """(GPU, MiB in use) of those that tell."""
+    """Return (GPU index, MiB in use) of the GPUs that report it."""
     known = ((one.index, one.memory_used_mib) for one in samples if one.does_answer)
     return tuple((index, mib) for index, mib in known if mib is not None)
 
 
 def unshared_gpus(record: AttemptRecord, others: Iterable[AttemptRecord]) -> tuple[int, ...]:
-    """Its GPUs, without those that another attempt runs on: what is in their memory is that one's."""
+    """Return the attempt's GPUs that no other running attempt uses."""
     running = (one for one in others if one is not record and one.phase in (Phase.STARTING, Phase.RUNNING))
     busy = {gpu for one in running if one.suspended_at is None for gpu in one.launch.grant.gpus}
     return tuple(gpu for gpu in record.launch.grant.gpus if gpu not in busy)

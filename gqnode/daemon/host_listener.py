@@ -1,6 +1,6 @@
-"""The step door of a node's own host, where the other one is on the network: tells whose attempts run here.
+"""The local listener of a host whose step listener is on the network: tells which attempts of a user run here.
 
-Owns one socket, on which the kernel says who asks.  No step is attached to and no file is read over it.
+It owns one socket, on which the kernel authenticates the caller.  It attaches no step and reads no file.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ ROOT_UID = 0
 
 
 class CellsHandler(Protocol):
-    """Who knows."""
+    """Provides the cells of this node's attempts."""
 
     def cells(self, uid: int) -> tuple[wire.CellPlace, ...]:
-        """Of the attempts of a user that run here, oldest first."""
+        """Return the cells of the user's attempts that run here, oldest first."""
         ...
 
 
 def cells_for(handler: CellsHandler, wanted_uid: int, uid: int | None) -> wire.FromDoor:
-    """What `uid` may know of the cells of `wanted_uid`; None: nobody said who asks."""
+    """Return what `uid` may know of the cells of `wanted_uid`; None: the caller is not authenticated."""
     if uid is None:
         return wire.StepRefused(code="not_local", message="cells are shown only over the socket of this host")
     if uid == ROOT_UID:
@@ -37,12 +37,12 @@ def cells_for(handler: CellsHandler, wanted_uid: int, uid: int | None) -> wire.F
 
 
 class HostListener:
-    """Answers `FindCells`, and nothing else."""
+    """Answers `FindCells` and no other message."""
 
     def __init__(self, context: Context, endpoint: str, handler: CellsHandler, may_be_shared: bool) -> None:
         self._handler = handler
         self.dropped = 0
-        """Messages that are none, or not for this door."""
+        """Count of dropped messages: malformed, or of another kind."""
         self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, is_for_all=may_be_shared)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What gq.toml wants of every process of a job on this node, checked before the daemon serves anybody.
+"""Reads and checks the settings of gq.toml that apply to every process of a job on this node.
 
-A setting that this machine or this daemon cannot fulfil is an error then: no job is less bound than its site believes.
+A setting that this machine or this daemon cannot apply is an error before the daemon starts to serve.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOGIN_DEFS = Path("/etc/login.defs")
 
 
 def read_user_rule(config: Config, node: NodeSettings) -> UserRule:
-    """Without ``min_uid`` it is the first uid that this machine gives to people."""
+    """Read which users' jobs run here; ``min_uid`` defaults to the machine's first uid for people."""
     return UserRule(
         node=node.name,
         min_uid=node.min_uid or system_min_uid(LOGIN_DEFS),
@@ -31,7 +31,7 @@ def read_user_rule(config: Config, node: NodeSettings) -> UserRule:
 
 
 def system_min_uid(login_defs: Path) -> int:
-    """``UID_MIN`` of login.defs(5); 1000 where the file does not say it."""
+    """Return ``UID_MIN`` of login.defs(5), or 1000 if the file does not set it."""
     try:
         lines = login_defs.read_text(errors="replace").splitlines()
     except OSError:
@@ -41,7 +41,7 @@ def system_min_uid(login_defs: Path) -> int:
 
 
 def read_confinement(node: NodeSettings) -> Confinement:
-    """`UsageError` names the setting, what is wrong with it, and the way out."""
+    """Read the confinement; `UsageError` names the setting, the error, and the way out."""
     if node.pam:
         _check_pam(node)
     if node.seccomp:
@@ -55,7 +55,7 @@ def read_confinement(node: NodeSettings) -> Confinement:
 
 
 def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
-    """Nothing to check where it is not wanted."""
+    """Raise `UsageError` if ``private_tmp`` is set and this host cannot provide it."""
     if not node.private_tmp:
         return
     key = f"node.{node.name}.private_tmp"

@@ -1,6 +1,6 @@
-"""What a shepherd is told to start: the order's facts, the environment, paths with their patterns expanded.
+"""Builds the requests to a shepherd from the order, the environment and the expanded paths.
 
-Pure apart from the names that it imports from the shell: everything it needs is given.
+Pure apart from the names that it imports from the daemon.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ NULL_FILE = "/dev/null"
 
 
 class LaunchContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process of this node's jobs needs to know, and is bound by."""
+    """Facts of this node that apply to every process of its jobs."""
 
     location_env: dict[str, str]
-    """Finds the cluster."""
+    """Variables by which commands find the cluster."""
     login_env: dict[str, str]
-    """Of the daemon's own user."""
+    """Login variables of the daemon's own user."""
     gpus: tuple[Gpu, ...] = ()
     confinement: Confinement = Confinement()
     private_tmp: bool = False
     cpu_ids: tuple[int, ...] = ()
-    """The machine's CPU behind each of the node's; empty: the node pretends to have them, or shares them."""
+    """The machine's CPU of each of the node's CPUs; empty if the node shares or pretends its CPUs."""
     node: str = ""
     run_dir: str = ""
-    """Where elastic jobs are told of their GPUs."""
+    """Directory of the files that list the GPUs of elastic jobs."""
 
 
 def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
@@ -49,7 +49,7 @@ def limits_of(grant: Grant, inventory: tuple[Gpu, ...]) -> CellLimits:
 
 
 def login_environment(account: Account | None, context: LaunchContext) -> dict[str, str]:
-    """What a login of the user would have set."""
+    """Return the variables that a login of the user would set."""
     if account is None:
         return context.login_env
     names = {"HOME": account.home, "USER": account.user, "LOGNAME": account.user, "SHELL": account.shell}
@@ -78,7 +78,7 @@ def shepherd_spec(
     submitted_env: Mapping[str, str],
     now: float,
 ) -> ShepherdSpec:
-    """For the batch script on its node; elsewhere, and for interactive jobs, only to hold what comes."""
+    """Build the spec for a batch script, or for a shepherd that only holds processes."""
     launch = record.launch
     if launch.node_rank != 0 or launch.is_interactive:
         return ShepherdSpec(
@@ -134,7 +134,7 @@ def _expand(launch: Launch, pattern: str) -> str:
 
 
 def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, context: LaunchContext, now: float) -> list[TaskSpec]:
-    """One for each task that the step has on this node."""
+    """Build the specs of all tasks that the step has on this node."""
     step = record.steps[attach.step_id.step].order
     part = next(part for part in step.layout.parts if part.node == record.launch.grant.node)
     specs = []
@@ -173,7 +173,7 @@ def task_specs(record: AttemptRecord, attach: Attach, cell: Cell, context: Launc
 
 
 def _machine_cpus(context: LaunchContext, cpus: tuple[int, ...]) -> tuple[int, ...]:
-    """Tasks of different roles are in one cell, and each role keeps to its own CPUs of it."""
+    """Return the machine's CPUs of a role; the tasks of different roles share one cell."""
     return tuple(context.cpu_ids[cpu] for cpu in cpus if cpu < len(context.cpu_ids))
 
 

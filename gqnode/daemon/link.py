@@ -1,7 +1,7 @@
-"""The node's link to gqd: says who is here, keeps the link alive, carries reports up and orders down.
+"""The node's link to gqd: announces the node, keeps the link alive, carries reports up and orders down.
 
-Owns the socket and its renewal.  It never gives up: a controller that is away is waited for.  What cannot be sent
-now is dropped, because reports repeat themselves; nothing here knows what a message means to an attempt.
+It owns the socket and its renewal, and never gives up on a controller that is away.  A message that cannot be sent now
+is dropped, because reports are repeated; nothing here knows what a message means to an attempt.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gqnode.daemon.sockets import LOST_AFTER_S, Context, LoopSocket, Socket
 log = logging.getLogger(__name__)
 
 HELLO_AGAIN_S = 1.0
-"""Between hellos while the controller has not said welcome."""
+"""Interval between hellos until the controller has sent `Welcome`."""
 MISSED_HEARTBEATS = 3
-"""Without any word for so many heartbeats, the link is made anew."""
+"""The link is renewed after this many heartbeat intervals without a message."""
 WELCOME_WITHIN_S = 10.0
-"""A link that has not brought a welcome by then is made anew: libzmq gives up on a controller that refused the key."""
+"""A link without `Welcome` by then is renewed: libzmq gives up on a controller that refused the key."""
 _WATCHED = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED
@@ -36,7 +36,7 @@ _WATCHED = (
 
 
 class ControllerAddress(NamedTuple):
-    """``keys`` and ``server_key`` (both Z85) on tcp; None on ipc, where the kernel says who we are."""
+    """The controller's endpoint; ``keys`` and ``server_key`` (Z85) on tcp, None on ipc."""
 
     endpoint: str
     keys: KeyPair | None = None
@@ -44,7 +44,7 @@ class ControllerAddress(NamedTuple):
 
 
 class Home(Protocol):
-    """What the daemon says and does; the link calls it on the loop."""
+    """The daemon as the link uses it; the link calls it on the loop."""
 
     def hello(self) -> wire.Hello: ...
 
@@ -86,11 +86,11 @@ class Link:
         return self._is_welcome
 
     def send(self, message: wire.Report | wire.Relay) -> bool:
-        """False: the controller is away, or does not know us yet; nothing was sent."""
+        """Send a message; False if the controller is away or has not welcomed the node, and nothing was sent."""
         return self._is_welcome and self._send(message)
 
     def hello_again(self) -> None:
-        """What the node is has changed: say so, and again at each beat until the controller has heard it."""
+        """Announce a change of the node, at each heartbeat until the controller has received it."""
         self._owes_hello = True
         if self._is_welcome:
             self._send(self._home.hello())
@@ -164,7 +164,7 @@ class Link:
                         self._complain("breaks off the handshake: is keys/gqd.pub here its public key?")
 
     def _complain(self, of_what: str) -> None:
-        """Once, since it is tried again and again."""
+        """Log an error once, since the link is tried again and again."""
         if of_what != self._complaint:
             self._complaint = of_what
             log.error("the controller at %s %s", self._address.endpoint, of_what)

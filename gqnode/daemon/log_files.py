@@ -1,7 +1,7 @@
-"""Reading pieces of jobs' output files, with the rights of whom they are for.
+"""Reads pieces of jobs' output files with the permissions of the requesting user.
 
-A daemon that runs everything as its own user reads as that, in a thread.  Root's daemon of a shared cluster never
-opens a path that a user named: a child that is the user does (`reader`), and is waited for only so long.
+A daemon that runs all jobs as its own user reads in a thread.  Root's daemon of a shared cluster never opens a path
+that a user named: a child with the user's identity does (`file_reader`), within a time limit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """Used on the loop."""
+    """Reads files for the step listener; used on the loop."""
 
     queues: AttemptQueues
     spawner: Spawner
 
     async def read(self, path: str, offset: int, max_bytes: int, account: Account | None) -> LogData:
-        """`OSError` if it cannot be.  `account`: whose rights; None: the daemon's own."""
+        """Read a piece of a file; `OSError` if it fails.  `account`: None for the daemon's own permissions."""
         try:
             if account is None:
                 data, is_end = await self.queues.in_thread(file_reader.read_piece, path, offset, max_bytes)
@@ -69,7 +69,7 @@ class LogFiles:
 
 
 class _Answer:
-    """Of one reader, or its end without one."""
+    """The answer of a file reader; empty if the reader ended without an answer."""
 
     def __init__(self, future: asyncio.Future[tuple[Head, bytes]]) -> None:
         self.future = future
@@ -82,6 +82,6 @@ class _Answer:
             self.future.set_result((head, data))
 
     def end_reader(self) -> None:
-        """It has not ended, so the number is still its own."""
+        """KILL the reader; it has not been reaped, so its pid is still its own."""
         if self._pid:
             send_signal((self._pid,), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The node daemon: one asyncio loop that feeds the agent and does what it wants.
+"""The node daemon: one asyncio loop that feeds the agent inputs and carries out its effects.
 
-Owns the daemon's parts and the way between them: orders, processes, clients and time go to the agent as inputs; its
-effects go into the lanes.  It reads the clock once per input.  It never decides anything about a job; what it cannot
-go on after (a broken invariant) ends the daemon, and the jobs go on without it.
+It owns the daemon's parts and the paths between them: orders, processes, clients and time become inputs of the agent;
+its effects go into the attempt queues.  It reads the clock once per input.  It never decides anything about a job; a
+broken invariant ends the daemon, and the jobs go on without it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ log = logging.getLogger(__name__)
 LONGEST_SLEEP_S = 60.0
 CLOSE_S = 5.0
 EMPTY_WITHIN_S = 20.0
-"""After KILL, what is not gone is stuck in the kernel: a node that was removed does not wait for it."""
+"""How long after KILL a removed node waits for processes that are stuck in the kernel."""
 
 
 class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found on the machine before the loop began."""
+    """The facts and parts gathered before the loop begins."""
 
     location: Location
     config: Config
@@ -80,7 +80,7 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDaemon:
-    """`run` returns the exit status."""
+    """The daemon; `run` returns its exit status."""
 
     def __init__(self, equipment: Equipment) -> None:
         self._equipment = equipment
@@ -104,7 +104,7 @@ class NodeDaemon:
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[int] | None = None
         self._is_leaving = False
-        """Removed from the cluster: it ends when its cells are empty."""
+        """Whether the node was removed from the cluster and ends when its cells are empty."""
         self._leaving_status = 1
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +127,7 @@ class NodeDaemon:
             await self._close(context)
 
     def end(self, status: int = 0) -> None:
-        """The daemon ends; the jobs do not."""
+        """End the daemon; the jobs go on."""
         if self._over is not None and not self._over.done():
             self._over.set_result(status)
 
@@ -184,13 +184,13 @@ class NodeDaemon:
         )
 
     def _own_cpus(self) -> tuple[int, ...]:
-        """To which tasks may be bound."""
+        """Return the machine's CPUs to which tasks may be bound."""
         if self._node.isolation.get("cpuset") == "none":
             return ()
         return machine.cpus_to_pin(self._equipment.config, self._node) or ()
 
     def _clear_leftovers(self) -> None:
-        """Processes and cells of attempts that no record speaks of: nobody would ever end them."""
+        """End processes and remove cells of attempts without a record, as nothing else would."""
         for attempt_id in self._spool.orphans():
             log.warning("an attempt without a record is ended", extra=about(attempt_id))
             self._shepherds.empty(attempt_id)
@@ -226,7 +226,7 @@ class NodeDaemon:
     # ── doors and keys ────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_keys(self) -> KeyPair | None:
-        """Whatever speaks tcp needs the node's own key."""
+        """Read the node's own key pair, if any of its sockets uses tcp."""
         if self._node.controller is None and self._node.step_listen is None:
             return None
         return read_keys(node_key_path(self._equipment.location.keys_dir, self._node.name))
@@ -243,7 +243,7 @@ class NodeDaemon:
 
     @property
     def _may_be_shared(self) -> bool:
-        """Whether jobs run as their submitters is then for the controller to say."""
+        """Whether the controller may let jobs run as their submitters."""
         return is_run_for_all(self._equipment.location)
 
     def _open_step_listener(self, context: zmq.Context[zmq.Socket[bytes]]) -> StepListener:
@@ -275,7 +275,7 @@ class NodeDaemon:
             raise _not_bound(endpoint, error) from error
 
     def _open_relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
-        """Where gqd runs elsewhere, the clients of this host come here."""
+        """Open the relay for clients of this host if gqd runs on another host."""
         if self._node.controller is None:
             return None
         endpoint = self._equipment.location.client_endpoint
@@ -325,7 +325,7 @@ class NodeDaemon:
             self._fail(error)
 
     def _report(self, seq: int, body: wire.ReportBody) -> None:
-        """Lost if the controller is away: the agent repeats it."""
+        """Send a report; it is lost if the controller is away, and the agent repeats it."""
         self._link.send(wire.Report(node=self._node.name, incarnation=self._incarnation, seq=seq, body=body))
 
     # ── what the link tells (`link.Home`) ─────────────────────────────────────────────────────────────────────
@@ -380,12 +380,12 @@ class NodeDaemon:
             self.end(1)
 
     def leave(self) -> None:
-        """Root of this host wants it to end, and its jobs with it."""
+        """End all jobs here and then the daemon, as root of this host has asked."""
         self._leaving_status = 0
         self._empty_and_end()
 
     def _empty_and_end(self) -> None:
-        """Nobody else will: what is here gets its grace, and the daemon ends when its cells are empty."""
+        """Stop all attempts within their grace, and end the daemon when its cells are empty."""
         if self._is_leaving:
             return
         self._is_leaving = True
@@ -425,7 +425,7 @@ class NodeDaemon:
         )
 
     def _handle_guarded(self, input: happening.Input) -> None:
-        """From a callback of the loop, which would only log what is raised."""
+        """Handle an input from a callback of the loop, which would only log an exception."""
         try:
             self._handle(input)
         except Exception as error:
@@ -477,7 +477,7 @@ class NodeDaemon:
                 assert_never(message)
 
     def client_lost(self, step_id: StepId) -> None:
-        """Nobody leads the step any more: its output is thrown away, and it is ended if it goes on."""
+        """Discard the output of a step whose client does not come back, and stop the step if it still runs."""
         self._shepherds.detach(step_id)
         record = self._agent.record(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None

@@ -1,4 +1,4 @@
-"""What this machine is and does, as psutil and the kernel tell it: CPUs, memory, load, boot, users."""
+"""Reads the facts of this machine from psutil and the kernel: CPUs, memory, load, boot, users."""
 
 from __future__ import annotations
 

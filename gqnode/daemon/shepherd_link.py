@@ -12,7 +12,7 @@ READ_BYTES = 64 * 1024
 
 
 class ShepherdLink:
-    """``on_frame`` for each frame, in order; ``on_gone`` once, when the other end is; neither from within a call."""
+    """Calls ``on_frame`` for each frame, in order, and ``on_gone`` once at the end; never from within a call."""
 
     def __init__(
         self, near: socket.socket, on_frame: Callable[[Head, bytes], None], on_gone: Callable[[], None]
@@ -28,15 +28,15 @@ class ShepherdLink:
         self._loop.add_reader(near.fileno(), self._read)
 
     def turn_to(self, on_frame: Callable[[Head, bytes], None], on_gone: Callable[[], None]) -> None:
-        """Have others called from now on."""
+        """Set new callbacks."""
         self._on_frame, self._on_gone = on_frame, on_gone
 
     def send(self, head: Head, data: bytes = b"") -> None:
-        """Never waits; what the shepherd does not take yet is kept.  A link that broke says so by ``on_gone``."""
+        """Send a frame without waiting; unsent bytes are kept.  A broken link is reported by ``on_gone``."""
         self.send_all([(head, data)])
 
     def send_all(self, frames: Iterable[tuple[Head, bytes]]) -> None:
-        """As `send`, and the shepherd wakes once."""
+        """Send several frames together, so that the shepherd wakes once."""
         if not self._is_open:
             return
         was_waiting = bool(self._pending)

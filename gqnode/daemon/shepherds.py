@@ -1,12 +1,12 @@
-"""All shepherds of this node, seen from the daemon's asyncio loop.
+"""All shepherds of this node, as the daemon's asyncio loop sees them.
 
-Owns the links to the shepherds.  Everything that happens to processes comes through one callback; commands never wait
-and are idempotent.  A command for an attempt whose shepherd is gone does nothing, except `empty`, which always ends
-in `TreeEmpty`.  Must never decide what an end means (the agent does), nor touch cells.
+It owns the links to the shepherds.  All events of processes come through one callback; commands never wait and are
+idempotent.  A command for an attempt whose shepherd is gone does nothing, except `empty`, which always ends in
+`TreeEmpty`.  It never decides what an exit means (the agent does), nor touches cells.
 
-After a restart of the daemon, `adopt` meets a living shepherd again and hears how things stand: `ProcessStarted`,
-`ProcessEnded`, `StepTasksEnded` come again if they had come before.  What belongs to a client (`TaskStarted`, `Output`,
-`StdinTaken`, `TaskExited`) waits until a client is there: `replay`.
+After a restart of the daemon, `adopt` connects to a living shepherd, which sends its state: `ProcessStarted`,
+`ProcessEnded`, `StepTasksEnded` come again if they had come before.  Events for a client (`TaskStarted`, `Output`,
+`StdinTaken`, `TaskExited`) wait until a client attaches: `replay`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from gqnode.shepherd.specs import ShepherdSpec, TaskSpec
 _CREDENTIALS = struct.Struct("3i")
 SWEEP_S = 0.05
 IDLE_S = 5.0
-"""How long a shepherd that has nothing to hold is kept for a next attempt."""
+"""How long an idle shepherd is kept for another attempt."""
 MAX_IDLE = 64
-"""Each has an interpreter's memory, some 5 MiB, which it had while its job ran."""
+"""Maximum number of idle shepherds; each has an interpreter's memory, some 5 MiB."""
 WAKE_S = 1.0
-"""Between wakings of a shepherd that is to empty its cell: what it holds may stop it, being of the same user."""
+"""Interval between CONT signals to a shepherd that is emptying its cell: the job's processes could stop it."""
 
 
 class TreeEmpty(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,46 +59,46 @@ ShepherdEvent = (
 )  # fmt: skip
 """``ProcessStarted`` comes for nodes without a script too.
 
-``ProcessEnded`` with ``is_lost``: the shepherd is gone and left no word of the end; `empty` is still to be called
-then, and finds strays.  `TreeEmpty` comes only after `empty`.  ``StepTasksEnded`` comes once all tasks of the step on
-this node are over and nothing is left of them, whether or not a client has fetched the output.
+``ProcessEnded`` with ``is_lost`` means that the shepherd is gone without a recorded end; `empty` must still be called
+and finds stray processes.  `TreeEmpty` comes only after `empty`.  ``StepTasksEnded`` comes once all tasks of the step
+on this node have ended and no process of them is left, whether or not a client has fetched the output.
 """
 
 
 @dataclass(slots=True, eq=False)
 class _Supervised:
-    """What the herd knows of one attempt's shepherd."""
+    """The state of one attempt's shepherd, as the daemon knows it."""
 
     attempt_id: AttemptId
     link: ShepherdLink | None = None
     has_reported: bool = False
-    """It has spoken."""
+    """Whether the shepherd has sent its first frame."""
     pid: int | None = None
-    """Of the shepherd, once it has said so."""
+    """Process id of the shepherd, once it is known."""
     is_started: bool = False
     is_ended: bool = False
     is_empty_requested: bool = False
     emptied: Usage | None = None
-    """Nothing is left; what all used."""
+    """Usage of all processes, once none is left."""
     is_over: bool = False
-    """`TreeEmpty` was told; only output may still be fetched."""
+    """Whether `TreeEmpty` was reported; only output may still be fetched."""
     request: tuple[Head, bytes] | None = None
-    """What is to be begun, until a shepherd speaks."""
+    """The request to begin, until a shepherd has taken it."""
 
 
 class _IdleShepherd(NamedTuple):
-    """A shepherd that waits for an attempt."""
+    """A shepherd that waits for another attempt."""
 
     link: ShepherdLink
     pid: int | None
     until: float
-    """By the loop's clock."""
+    """When it is closed, on the loop's clock."""
 
 
 class ShepherdPool:
-    """``tell`` is called on the loop for every event, in order per attempt, never from within a call of the herd.
+    """Calls ``report`` on the loop for every event, in order per attempt, never from within a call of the pool.
 
-    ``now`` is the daemon's clock, for ends that nobody saw.
+    ``now`` is the daemon's clock, for exits that no shepherd recorded.
     """
 
     def __init__(
@@ -111,16 +111,15 @@ class ShepherdPool:
         self._supervised: dict[AttemptId, _Supervised] = {}
         self._sweeps: set[asyncio.Task[None]] = set()
         self._idle: list[_IdleShepherd] = []
-        """Who was last needed is last, so that a few are enough and the others are let go."""
+        """Idle shepherds; the last used is taken first, so that surplus shepherds expire."""
         self._idle_timer: asyncio.TimerHandle | None = None
 
     # ── attempts ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, attempt_id: AttemptId, spec: ShepherdSpec, script: bytes = b"") -> None:
-        """Start a shepherd (and, with ``spec.is_batch``, the script).
+        """Start a shepherd (and, with ``spec.is_batch``, the script); an attempt started before is adopted instead.
 
-        → `ProcessStarted`, or `ProcessEnded` with ``why``.  An attempt that was started before, by whomever, is
-        adopted instead.
+        → `ProcessStarted`, or `ProcessEnded` with ``why``
         """
         if attempt_id in self._supervised:
             return
@@ -132,19 +131,19 @@ class ShepherdPool:
         self._begin(supervised, *supervised.request)
 
     def adopt(self, attempt_id: AttemptId) -> None:
-        """Meet the shepherd of an earlier daemon.
+        """Connect to the shepherd that an earlier daemon started.
 
-        → its events again, or what it recorded; `ProcessEnded` with ``is_lost`` if there is neither.
+        → its events again, or its recorded end; `ProcessEnded` with ``is_lost`` if neither exists
         """
         if attempt_id not in self._supervised:
             self._call_soon(self._reconnect(attempt_id), self._report_recorded_end)
 
     def signal(self, attempt_id: AttemptId, signum: int, scope: str) -> None:
-        """``scope``: ``batch`` (the script's process only), ``steps`` (all processes of tasks), ``all``."""
+        """Send a signal; ``scope``: ``batch`` (the script's process), ``steps`` (all processes of tasks), ``all``."""
         self._command(attempt_id, {"do": "signal", "signum": signum, "scope": scope})
 
     def check(self, attempt_id: AttemptId) -> None:
-        """→ `CellQuiet` if no process of the attempt is left at this moment; else no answer"""
+        """Check for processes of the attempt.  → `CellQuiet` if none is left at this moment, else no answer"""
         supervised = self._supervised.get(attempt_id)
         if supervised and supervised.link:
             supervised.link.send({"do": "check"})
@@ -152,9 +151,9 @@ class ShepherdPool:
             self._spawn_sweep(self._check_strays(attempt_id))
 
     def empty(self, attempt_id: AttemptId) -> None:
-        """KILL every process of the attempt until none is left.  → `TreeEmpty`, always, also for unknown attempts
+        """KILL every process of the attempt until none is left.  → `TreeEmpty`, also for unknown attempts
 
-        A shepherd does it by itself once its script is over; then the answer comes at once.
+        A shepherd does this by itself once its script has ended; then the answer comes at once.
         """
         supervised = self._supervised.get(attempt_id) or self._reconnect(attempt_id)
         if supervised.emptied is not None:
@@ -168,12 +167,12 @@ class ShepherdPool:
                 self._spawn_sweep(self._sweep(supervised))
 
     def shepherd_pid(self, attempt_id: AttemptId) -> int:
-        """0: it has none, or has not spoken yet."""
+        """Return the shepherd's process id; 0 if there is none or it is not known yet."""
         supervised = self._supervised.get(attempt_id)
         return (supervised.pid or 0) if supervised and supervised.link else 0
 
     def marker(self, attempt_id: AttemptId) -> str:
-        """Value of ``GQ_CELL`` in its processes' environment."""
+        """Return the value of ``GQ_CELL`` in the environment of the attempt's processes."""
         return self._directory(attempt_id)
 
     def write_line(self, attempt_id: AttemptId, text: str) -> None:
@@ -183,30 +182,30 @@ class ShepherdPool:
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start_tasks(self, step_id: StepId, tasks: Sequence[TaskSpec]) -> None:
-        """→ `TaskStarted` for each, or `TaskExited` with ``why``.  A second call for the same step does nothing."""
+        """Start a step's tasks, once.  → `TaskStarted` for each task, or `TaskExited` with ``why``"""
         self._step_command(step_id, {"do": "tasks", "tasks": [task._asdict() for task in tasks]})
 
     def signal_step(self, step_id: StepId, signum: int) -> None:
-        """To every process of the step's tasks, also to those that left their process group."""
+        """Signal every process of the step's tasks, also processes that left their process group."""
         self._step_command(step_id, {"do": "signal_step", "signum": signum})
 
     def stdin(self, step_id: StepId, offset: int, data: bytes, eof: bool) -> None:
-        """Bytes for every task with a pipe or a terminal.  → `StdinTaken`.  What was had already is skipped."""
+        """Pass input to every task with a pipe or a terminal; bytes seen before are skipped.  → `StdinTaken`"""
         self._step_command(step_id, {"do": "stdin", "offset": offset, "eof": eof}, data)
 
     def resize(self, step_id: StepId, rows: int, columns: int) -> None:
         self._step_command(step_id, {"do": "resize", "rows": rows, "columns": columns})
 
     def received(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
-        """The client has the output so far: it is forgotten, and reading goes on."""
+        """Acknowledge output: the shepherd drops it and reads on."""
         self._step_command(step_id, {"do": "received", "positions": _position_tuples(positions)})
 
     def replay(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
-        """A client is there (again) and has this much: all events of the step's tasks after it are told once more."""
+        """Send all events of the step's tasks after these positions, for a client that has attached (again)."""
         self._step_command(step_id, {"do": "replay", "positions": _position_tuples(positions)})
 
     def detach(self, step_id: StepId) -> None:
-        """No client will come (again): output is read and thrown away, so that no task waits for ever."""
+        """Discard the step's output from now on, so that no task waits for a client that will not come."""
         self._step_command(step_id, {"do": "detach"})
 
     async def close(self) -> None:
@@ -236,7 +235,7 @@ class ShepherdPool:
         return supervised.link
 
     def _begin(self, supervised: _Supervised, head: Head, script: bytes) -> None:
-        """By a shepherd that is free, else by a new one; also if that one has just ended, see `_on_gone`."""
+        """Give the request to an idle shepherd, else to a new one (see `_on_link_lost` if the idle one has ended)."""
         if not self._idle:
             self._spawn(supervised, head, script)
             return
@@ -256,7 +255,7 @@ class ShepherdPool:
                 far.send(pack({"is": "unable", "why": f"cannot reach the forkserver: {error.strerror}"}))
 
     def _reconnect(self, attempt_id: AttemptId) -> _Supervised:
-        """Connect to its shepherd if there is one; without, `link` stays None."""
+        """Connect to the attempt's shepherd; if there is none, `link` stays None."""
         supervised = self._supervised[attempt_id] = _Supervised(attempt_id)
         near = connect_in(self._directory(attempt_id), CONTROL_SOCKET)
         if near is not None:
@@ -276,13 +275,13 @@ class ShepherdPool:
         self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
 
     def _keep_awake(self, supervised: _Supervised) -> None:
-        """Until the cell is empty."""
+        """Send CONT to the shepherd at intervals until the cell is empty."""
         if supervised.link and supervised.is_empty_requested:
             _wake(supervised)
             asyncio.get_running_loop().call_later(WAKE_S, self._keep_awake, supervised)
 
     def _on_link_lost(self, supervised: _Supervised) -> None:
-        """Its shepherd has ended, or (no word came) the request died with it or the forkserver: nobody can begin it."""
+        """Handle the end of a shepherd; a request that no shepherd has taken is given to a new shepherd."""
         supervised.link = None
         if supervised.is_over:
             del self._supervised[supervised.attempt_id]
@@ -302,7 +301,7 @@ class ShepherdPool:
             self._report_empty(supervised)
 
     def _keep_idle(self, supervised: _Supervised) -> None:
-        """Its shepherd has done with it, as if it had ended, and takes another."""
+        """Keep a shepherd that has finished its attempt for another attempt."""
         link, pid = supervised.link, supervised.pid
         supervised.pid = None
         self._on_link_lost(supervised)
@@ -323,7 +322,7 @@ class ShepherdPool:
             self._idle.remove(idle)
 
     def _close_expired(self) -> None:
-        """Those that nobody needed for a while."""
+        """Close shepherds that have been idle for `IDLE_S`."""
         loop = asyncio.get_running_loop()
         self._idle_timer = None
         while self._idle and self._idle[0].until <= loop.time():
@@ -366,7 +365,7 @@ class ShepherdPool:
                 pass  # a word of a newer shepherd
 
     def _report_recorded_end(self, supervised: _Supervised) -> None:
-        """There is no shepherd (any more): what it recorded is the end, and without a record the end is not known."""
+        """Report the end that a vanished shepherd recorded; without a record, report the attempt lost."""
         if supervised.link or supervised.is_ended:
             return
         end = self._recorded(supervised.attempt_id, "ended")
@@ -381,7 +380,7 @@ class ShepherdPool:
             self._report_lost(supervised)
 
     def _was_started(self, attempt_id: AttemptId) -> bool:
-        """A shepherd opens its door before it begins, and records the end before it goes elsewhere."""
+        """Whether a shepherd has taken the attempt: it makes its socket first and records the end last."""
         has_door = os.access(f"{self._directory(attempt_id)}/{CONTROL_SOCKET}", os.F_OK)
         return has_door or self._recorded(attempt_id, "ended") is not None
 
@@ -433,7 +432,7 @@ class ShepherdPool:
     # ── without a shepherd ────────────────────────────────────────────────────────────────────────────────────
 
     async def _sweep(self, supervised: _Supervised) -> None:
-        """Its shepherd was killed: find what is left by the marker."""
+        """Kill the processes that a killed shepherd left behind, found by their marker."""
         cell = self._directory(supervised.attempt_id)
         while await asyncio.to_thread(kill_all, partial(strays, cell), freeze=True):
             await asyncio.sleep(SWEEP_S)
@@ -454,7 +453,7 @@ class ShepherdPool:
         return _usage(recorded) if recorded is not None else None
 
     def _recorded(self, attempt_id: AttemptId, part: str) -> Head | None:
-        """``ended`` or ``emptied`` of what its shepherd wrote last."""
+        """Return the ``ended`` or ``emptied`` part of the shepherd's last record; None if there is none."""
         try:
             file = Path(self._directory(attempt_id), END_FILE)
             text = file.read_bytes() if file.stat().st_size else b""  # mostly it is empty
@@ -466,7 +465,7 @@ class ShepherdPool:
 
 
 def _end_of(attempt_id: AttemptId, line: bytes) -> Head | None:
-    """None: a line that is not whole, or of an attempt that had this directory before."""
+    """Parse a recorded end; None for a partial line, or a record of another attempt in this directory."""
     try:
         content = json.loads(line)
     except ValueError:
@@ -476,7 +475,7 @@ def _end_of(attempt_id: AttemptId, line: bytes) -> Head | None:
 
 
 def connect_in(directory: str, name: str) -> socket.socket | None:
-    """Connect to a socket by way of its directory, since its path may be longer than a socket's may be."""
+    """Connect to a socket by way of its directory, since its path may exceed the limit for sockets."""
     try:
         directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     except OSError:
@@ -493,13 +492,13 @@ def connect_in(directory: str, name: str) -> socket.socket | None:
 
 
 def _wake(supervised: _Supervised) -> None:
-    """A shepherd that was stopped would hear of no end."""
+    """Send CONT to the shepherd, since a stopped shepherd would notice no exit."""
     if supervised.pid is not None:
         send_signal((supervised.pid,), signal.SIGCONT)
 
 
 def _peer_pid(near: socket.socket) -> int:
-    """The process that a connected socket leads to, by the kernel's word."""
+    """Return the process id at the other end of a connected socket, as the kernel reports it."""
     credentials = near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(credentials)[0]
     return pid

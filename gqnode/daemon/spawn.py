@@ -18,7 +18,7 @@ _SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Spawner:
-    """One forkserver at a time.  It is executed, not forked, so it is slim however much the daemon has loaded."""
+    """Starts and restarts the forkserver, executed as a fresh interpreter so that it stays small."""
 
     def __init__(self) -> None:
         self._door: socket.socket | None = None

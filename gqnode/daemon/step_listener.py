@@ -1,11 +1,11 @@
-"""The step door: where `gqrun` brings tasks to this node and gets their output, and where `gqlog` reads files.
+"""The step listener: `gqrun` starts tasks on this node and gets their output here, and `gqlog` reads files.
 
-Owns the clients and which step each of them leads.  A step is opened by its key, a file by a ticket that the
-controller sealed for this life of the daemon; a message that comes from somebody else is dropped.  Bytes pass
-through: what is not acknowledged is kept by the shepherd, so nothing is buffered here and a lost client loses nothing.
+It owns the clients and which step each client leads.  A step is opened by its key, a file by a ticket that the
+controller sealed for this run of the daemon; other messages are dropped.  Bytes pass through: unacknowledged bytes are
+kept by the shepherd, so nothing is buffered here and a lost client loses nothing.
 
-On the socket of the host the kernel says who speaks, too: then neither a key nor a ticket is of use to others than the
-user that it was made for, and root.
+On the host's local socket the kernel also authenticates the user: then a key or a ticket is valid only for its owner
+and for root.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ from gqnode.daemon.sockets import Context, listen_ipc, listen_tcp, peer_uid
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-"""An `Attach` carries an environment."""
+"""Maximum message size; an `Attach` carries an environment."""
 MAX_LOG_BYTES = 1024 * 1024
 MAX_LOG_READS = 64
-"""Files being read at once, for all clients; more are asked again by theirs."""
+"""Files read at once for all clients; further requests are refused, and the clients repeat them."""
 MAX_LOG_READS_EACH = 16
-"""The same for one user."""
+"""Files read at once for one user."""
 PROBE_S = 10.0
-"""Between looks whether the clients are still there."""
+"""Interval between checks whether the clients are still connected."""
 
 ToTasks = wire.Stdin | wire.Resize | wire.SignalTasks | wire.Received | wire.Detach
 FromTasks = wire.TaskStarted | wire.Output | wire.StdinTaken | wire.TaskExited
 
 
 class StepHandler(Protocol):
-    """What the daemon knows of steps and does for their clients."""
+    """The daemon's functions that the step listener calls."""
 
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
-        """Start the tasks the first time; tell what the client has not got.  → `Door.welcome`, or `Door.turn_away`"""
+        """Start the tasks at the first attach and send the client the events that it lacks.
+
+        → `StepListener.confirm_attached`, or `StepListener.refuse_client`
+        """
         ...
 
     def on_task_message(self, message: ToTasks) -> None: ...
@@ -54,11 +57,11 @@ class StepHandler(Protocol):
     def client_lost(self, step_id: StepId) -> None: ...
 
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> wire.LogData:
-        """With the rights of this user; `OSError`, or a `GqError` if it cannot be known who that is."""
+        """Read a file with this user's permissions; `OSError`, or `GqError` if the user cannot be resolved."""
         ...
 
     def cells(self, uid: int) -> tuple[wire.CellPlace, ...]:
-        """Those of this user that run here."""
+        """Return the cells of this user's attempts that run here."""
         ...
 
 
@@ -66,18 +69,18 @@ class StepHandler(Protocol):
 class _Step:
     key: bytes
     uid: int
-    """Whose it is."""
+    """Owner of the step."""
     client: bytes | None = None
     is_begun: bool = False
-    """A client was there."""
+    """Whether a client has attached before."""
     lost_at: float | None = None
 
 
 class StepListener:
-    """`keys` serve a tcp endpoint; `ticket_key` is what the controller seals log tickets with.
+    """Serves the clients of steps; `keys` is for a tcp endpoint, `ticket_key` seals log tickets.
 
-    ``may_be_shared``: everybody on this host may connect, and is served once the controller has said that the cluster
-    is for all (`share`).
+    ``may_be_shared``: all users of this host may connect, and are served once the controller has said that the cluster
+    is shared (`share`).
     """
 
     def __init__(
@@ -104,9 +107,9 @@ class StepListener:
         self._loop = asyncio.get_running_loop()
         self._steps: dict[StepId, _Step] = {}
         self._reads: dict[asyncio.Task[None], int] = {}
-        """Whose each is."""
+        """Running file reads and the user of each."""
         self.dropped = 0
-        """Messages of strangers and messages that are none."""
+        """Count of dropped messages: unauthorised or malformed."""
         if self._is_local:
             self._socket = listen_ipc(context, endpoint, MAX_MESSAGE_BYTES, self._on_frame, is_for_all=may_be_shared)
         else:
@@ -123,13 +126,13 @@ class StepListener:
     # ── what the daemon tells ─────────────────────────────────────────────────────────────────────────────────
 
     def share(self, is_shared: bool) -> None:
-        """Whether others than the daemon's own user and root are served."""
+        """Set whether users other than the daemon's own and root are served."""
         self._is_shared = is_shared
 
     def expect(self, step_id: StepId, key: bytes, uid: int, is_begun: bool) -> None:
-        """Its client may come; `is_begun`: its tasks have been started in an earlier life of the daemon.
+        """Admit the step's client; `is_begun`: its tasks were started before the daemon restarted.
 
-        It may come again until it says goodbye, also when the step is over: there may be output that it has not got.
+        The client may attach again until it sends `Detach`, also after the step's end: it may lack output.
         """
         self._steps.setdefault(step_id, _Step(key, uid, is_begun=is_begun))
 
@@ -141,14 +144,14 @@ class StepListener:
             del self._steps[step_id]
 
     def confirm_attached(self, step_id: StepId) -> None:
-        """The tasks of the client that attached are there."""
+        """Tell the client that the tasks are reachable."""
         self._send_to_client(step_id, wire.Attached(step_id=step_id))
 
     def refuse_client(self, step_id: StepId, code: str, why: str) -> None:
         self._send_to_client(step_id, wire.StepRefused(code=code, message=why))
 
     def forward_to_client(self, message: FromTasks) -> None:
-        """To the client, if there is one; else it is told again when one comes."""
+        """Send the event to the client, if it is connected; otherwise it is sent again when it attaches."""
         self._send_to_client(message.step_id, message)
 
     def _send_to_client(self, step_id: StepId, message: wire.FromDoor) -> None:
@@ -164,7 +167,7 @@ class StepListener:
         return self._socket.send(wire.FROM_DOOR.encode(message), peer)
 
     def _probe(self) -> None:
-        """A client that is gone shows only when it is spoken to; one that does not come back has left its step."""
+        """Send to each client, since only that reveals a lost link; a client away too long has left its step."""
         self._probe_timer = self._loop.call_later(self._probe_s, self._probe)
         now = self._loop.time()
         for step_id, step in tuple(self._steps.items()):
@@ -202,7 +205,7 @@ class StepListener:
         return uid is not None and (self._is_shared or uid in self._owner_uids)
 
     def _may_access(self, uid: int | None, owner_uid: int) -> bool:
-        """Whether who speaks may have what is `owner_uid`'s; on tcp the key or the ticket says all there is to say."""
+        """Whether the user may access what belongs to `owner_uid`; on tcp the key or ticket alone decides."""
         return not self._is_local or uid == owner_uid or uid in self._owner_uids
 
     def _attach(self, peer: bytes, attach: wire.Attach, uid: int | None) -> None:

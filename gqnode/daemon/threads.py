@@ -30,7 +30,7 @@ class _Ended(NamedTuple):
 
 
 class Threads:
-    """Made and used on the loop."""
+    """A small pool of threads; created and used on the loop."""
 
     def __init__(self, count: int, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class Threads:
             Thread(target=self._serve, name=f"{name}-{number}", daemon=True).start()
 
     def run(self, make: Callable[[], T]) -> asyncio.Future[T]:
-        """What the call returns or raises, once a thread has made it."""
+        """Return a future with the result or the exception of the call, which a thread makes."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._calls.put(_Call(make, future))
         return future

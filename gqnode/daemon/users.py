@@ -1,8 +1,4 @@
-"""Who the users of this node are, by its own user database (passwd, LDAP …).
-
-Owns the threads in which it is asked: a name service that does not answer holds up whoever waits for it, for a while,
-and nobody else.  What was found is kept for a minute; that somebody is not there is not kept.
-"""
+"""Looks up users in this node's own user database (passwd, LDAP …)."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ MAX_KEPT = 10_000
 
 
 class UserError(GqError):
-    """It cannot be known, or is not true here, who a user is."""
+    """A user cannot be looked up, or does not match this node's user database."""
 
 
 class Users:

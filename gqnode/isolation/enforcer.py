@@ -1,4 +1,4 @@
-"""One function of isolation (CPU, memory, devices …) as one cgroup version does it: the parts that `Cells` combines."""
+"""One function of isolation (CPU, memory, devices …) by one cgroup version: the parts that `Cells` combines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What isolation means to the node daemon: a cell per attempt, with limits, that can be killed whole.
-
-`choose.choose_isolation` makes one from what the machine offers and the configuration wants.  Calls are plain and
-blocking (a few ms); the loop makes them in a thread.  All of them may be repeated.  Nothing here starts a process.
-"""
+"""The isolation that the node daemon uses: a cell per attempt, with limits, which can be killed as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class IsolationError(GqError):
 
 
 class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt may use on this node."""
+    """The resources that one attempt may use on this node."""
 
     cpus: tuple[int, ...] = ()
     """The grant's CPU ids, as the node counts them."""

@@ -1,4 +1,4 @@
-"""The batch script of an attempt, from its bytes to how it ended.  Slim; part of the shepherd."""
+"""The batch script of an attempt, from writing its file to recording its end.  Runs in the shepherd."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOBODY = 0xFFFFFFFF
 
 
 class Batch:
-    """Where the node runs no script it is there from the beginning, and never ends."""
+    """The batch script's process; on a node that runs no script it counts as started at once and never ends."""
 
     def __init__(self, spec: ShepherdSpec, cell: str) -> None:
         self._spec = spec
@@ -41,9 +41,9 @@ class Batch:
         self.started_at = time.time()
         self.pid = 0
         self.status_fd: int | None = None
-        """None once it is known whether the script runs."""
+        """Launch status pipe; None once it is known whether the script runs."""
         self.end: Head | None = None
-        """How it ended, as it is told and recorded."""
+        """The recorded end of the script, as it is sent to the daemon."""
 
     @property
     def has_started(self) -> bool:
@@ -55,7 +55,7 @@ class Batch:
         return self.pid > 0 and self.end is None
 
     def start(self, script: bytes) -> None:
-        """Fork; without a `pid` afterwards it is over already, and `bury` tells why."""
+        """Fork the script; if `pid` is still 0 afterwards, the launch failed and `record_end` says why."""
         spec = self._spec
         program = Program(
             argv=(f"{self._cell}/{SCRIPT_FILE}", *spec.args),
@@ -76,17 +76,17 @@ class Batch:
             self.fail(error.failure)
 
     def fail(self, failure: LaunchFailure) -> None:
-        """It will not run, and this is why."""
+        """Record that the script will not run, and why."""
         self._failure = failure
 
     def settle(self) -> None:
-        """Learn whether the script runs, once the status pipe is readable."""
+        """Read whether the script runs, once the status pipe is readable."""
         if self.status_fd is not None:
             self._failure = read_status(self.status_fd)
             self.status_fd = None
 
     def record_end(self, process_exit: ProcessExit, peak_mib: int) -> Head:
-        """The script is over: how it ended, as `end`."""
+        """Record how the script ended and return it."""
         failure = self._failure
         code = failure.exit_code if failure and failure.is_exec else process_exit.code
         self.end = {
@@ -104,7 +104,7 @@ class Batch:
         return self.end
 
     def write_line(self, text: str) -> None:
-        """Append to the job's standard error, as the user; never waits for a reader, and what fails is not said."""
+        """Append a line to the job's standard error as the user; it never waits for a reader and ignores errors."""
         path = self._spec.error_path or self._spec.output_path
         try:
             with _acting_as(self._spec.identity):
@@ -122,7 +122,7 @@ class Batch:
 
 
 def _write_script(script: bytes, identity: Identity | None) -> None:
-    """Closed before the fork: the kernel executes no file that is open for writing."""
+    """Write the script's file; it is closed before the fork, as the kernel executes no file open for writing."""
     fd = os.open(SCRIPT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, SCRIPT_MODE)
     try:
         write_all(fd, script)
@@ -134,9 +134,10 @@ def _write_script(script: bytes, identity: Identity | None) -> None:
 
 
 def _give(fd: int, identity: Identity) -> None:
-    """To be read and executed by this user and nobody else, and written by root only where the file system can say so.
+    """Let only this user read and execute the file.
 
-    Without access control lists the user owns it, and could write what only the user reads.
+    Root stays the owner where the file system has access control lists.  Elsewhere the user owns the file and could
+    write it.
     """
     try:
         os.setxattr(fd, _ACL, _readable_for(identity.uid))
@@ -153,7 +154,7 @@ def _readable_for(uid: int) -> bytes:
 
 @contextmanager
 def _acting_as(identity: Identity | None) -> Iterator[None]:
-    """With the user's rights over files for a moment, so that no path of theirs reaches what is not theirs."""
+    """Take the user's file permissions for a moment, so that a path of the user reaches only the user's files."""
     if identity is None:
         yield
         return

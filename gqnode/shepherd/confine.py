@@ -1,6 +1,6 @@
-"""What a process of a job is bound by before it is its user's: limits, PAM's session, the kernel's out-of-memory score.
+"""Applies limits, the PAM session and the out-of-memory score to a job's process before it becomes the user's.
 
-Slim; runs in the child between fork and exec, as root where the daemon is root's.
+Runs in the child between fork and exec, as root where the daemon runs as root.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def is_protected() -> bool:
-    """Whether what is started from here would be killed last when memory is short: see `_drop_protection`."""
+    """Whether the kernel would kill processes started from here last when memory is short (`_drop_protection`)."""
     with doing(f"read {OOM_SCORE}"):
         return int(read_small(OOM_SCORE)) < 0
 
 
 def confine(wanted: Confinement, is_protected: bool) -> None:
-    """To be called before the user's identity is taken; what the settings say has the last word over PAM."""
+    """Apply the confinement, before the process takes the user's identity; the node's rlimits override PAM's."""
     if is_protected:
         _drop_protection()
     if wanted.pam_service:
@@ -40,7 +40,7 @@ def confine(wanted: Confinement, is_protected: bool) -> None:
 
 
 def forbid_new_privileges() -> None:
-    """For this process and all that come of it: no set-uid program gives rights.  After the identity is taken."""
+    """Deny rights from set-uid programs to this process and its children; call it after `take_identity`."""
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise CannotLaunch(
             LaunchFailure(f"cannot set no_new_privs: {os.strerror(ctypes.get_errno())}", ctypes.get_errno())
@@ -48,9 +48,9 @@ def forbid_new_privileges() -> None:
 
 
 def drop_capabilities() -> None:
-    """No program that this process becomes or starts has a capability, whatever its file grants.
+    """Empty the capability bounding set, so that no program started from here gets a capability from its file.
 
-    To be called as root, before the identity is taken; a process that is not root has no right to it, nor needs it.
+    Call it as root, before the identity is taken; a process that is not root has no right to it, nor needs it.
     """
     with doing("drop the capability bounding set"):
         last = int(read_small("/proc/sys/kernel/cap_last_cap"))
@@ -60,7 +60,7 @@ def drop_capabilities() -> None:
 
 
 def _drop_protection() -> None:
-    """A service manager may protect the daemon; a job that inherited that would be killed last, after all others."""
+    """Reset the out-of-memory score: a job that inherited the daemon's protection would be killed last."""
     with doing(f"write {OOM_SCORE}"), open(OOM_SCORE, "wb") as file:
         file.write(b"0")
 

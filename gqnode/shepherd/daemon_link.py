@@ -1,4 +1,4 @@
-"""The shepherd's link to the node daemon: frames over a non-blocking socket, one link at a time.  Slim."""
+"""The shepherd's link to the node daemon: frames over a non-blocking socket, one link at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gqnode.shepherd.frames import BadFrame, FrameReader, Head, pack
 from gqnode.shepherd.reactor import READ, WRITE, Reactor
 
 FULL_BYTES = 256 * 1024
-"""From here on bulk data waits; control frames still go into the buffer."""
+"""Above this size bulk data waits; control frames are still buffered."""
 _READ_BYTES = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
 class DaemonLink:
-    """``on_frame`` for each frame, ``on_drained`` when there is room again, ``on_gone`` once, at the end."""
+    """Calls ``on_frame`` for each frame, ``on_drained`` when there is room again, ``on_gone`` once at the end."""
 
     def __init__(
         self,
@@ -38,23 +38,23 @@ class DaemonLink:
 
     @property
     def is_ready(self) -> bool:
-        """There is room for bulk data."""
+        """Whether there is room for bulk data."""
         return self.is_open and len(self._pending) < FULL_BYTES
 
     @property
     def is_flushed(self) -> bool:
-        """The kernel has everything."""
+        """Whether the kernel has taken all data."""
         return not self._pending
 
     def send(self, head: Head, data: bytes = b"") -> None:
-        """What is no bulk data waits for `flush`: the daemon wakes once for all that happened together."""
+        """Send a frame; a frame without data waits for `flush`, so that the daemon wakes once per turn."""
         if self.is_open:
             self._pending += pack(head, data)
             if data:
                 self.flush()
 
     def close(self) -> None:
-        """Without a word to ``on_gone``."""
+        """Close the link without calling ``on_gone``."""
         if self.is_open:
             self.is_open = False
             self._pending.clear()
@@ -106,7 +106,7 @@ class DaemonLink:
 
 
 def is_trusted(link: socket.socket) -> bool:
-    """Whether the other end is this user or root, by the kernel's word."""
+    """Whether the process at the other end runs as this user or root, as the kernel reports it."""
     credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(credentials)
     return uid in (0, os.geteuid())

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and lines that are.  Slim."""
+"""Writes files and lines that exist whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import suppress
 
 
 def replace_file(path: str, content: bytes, is_durable: bool) -> None:
-    """Write beside and rename, which a crash of any process survives; ``is_durable`` also against loss of power.
+    """Write a file beside the target and rename it; with ``is_durable`` the file also survives a loss of power.
 
-    `OSError` if it cannot be (a full disk): then `path` is as it was.
+    Raises `OSError` if it fails (a full disk); then `path` is unchanged.
     """
     directory, name = os.path.split(path)
     beside = os.path.join(directory, f".{name}.tmp")
@@ -24,15 +24,15 @@ def replace_file(path: str, content: bytes, is_durable: bool) -> None:
 
 
 def overwrite_file(path: str, content: bytes) -> None:
-    """In place: for what nobody reads before something else says that it is there."""
+    """Overwrite a file in place, for a file that nobody reads before another file refers to it."""
     _write(path, content, is_durable=False)
 
 
 def append_line(path: str, line: bytes, is_durable: bool) -> int:
-    """Add a line to a file, which is made if it is not there; the file's size then.
+    """Append a line to a file, which is created if it does not exist; return the file's new size.
 
-    `OSError` if it cannot be (a full disk): then the file is as it was.  A crash in the middle leaves a part of a line,
-    which is for the reader to know; the next line begins anew.
+    Raises `OSError` if it fails (a full disk); then the file is unchanged.  A crash during the write leaves a partial
+    line, which the reader must skip; the next line starts on its own.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -51,7 +51,7 @@ def append_line(path: str, line: bytes, is_durable: bool) -> int:
 
 
 def sync_directory(path: str) -> None:
-    """Make durable which names are in it."""
+    """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -70,7 +70,7 @@ def _write(path: str, content: bytes, is_durable: bool) -> None:
 
 
 def read_small(path: str) -> bytes:
-    """At most a page, as the kernel's files are; without a file object, which costs more than the reading."""
+    """Read at most 4096 bytes, which is enough for files of the kernel, without the cost of a file object."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 4096)
@@ -79,7 +79,7 @@ def read_small(path: str) -> bytes:
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """To a file; a disk that fills up half-way is an `OSError`, not a short count."""
+    """Write all bytes to a file; a disk that becomes full raises `OSError`."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,7 +1,7 @@
-"""A piece of a file, read as a user by a process of its own, which is forked for that and ends with it.  Slim.
+"""Reads a piece of a file as a user, in a process that is forked for one request and ends with it.
 
-What the user may not read is not read, whatever a path leads to by then; a file system that hangs holds up nobody else.
-It says who it is before it is the user's, who could stop it: then whoever waits for it kills it.
+The user's permissions apply whatever a path leads to by then, and a file system that hangs blocks no other request. The
+process reports its pid before it takes the user's identity, because the user could stop it: then the daemon kills it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_BYTES = 64 * 1024
 
 
 def run(link: socket.socket) -> None:
-    """Take one request from the link, answer it, and return: the process is to end then."""
+    """Take one request from the link, answer it, and return; the process is to end then."""
     signal.alarm(LONGEST_S)
     link.sendall(pack({"is": "here", "pid": os.getpid()}))
     request = _receive(link)
@@ -35,14 +35,14 @@ def run(link: socket.socket) -> None:
 
 
 def question(path: str, offset: int, max_bytes: int, identity: Identity) -> Head:
-    """What `run` is to be told."""
+    """Return the request that `run` expects."""
     return {"path": path, "offset": offset, "max_bytes": max_bytes, "identity": identity}
 
 
 def read_piece(path: str, offset: int, max_bytes: int) -> tuple[bytes, bool]:
-    """(bytes, whether there is no more now).
+    """Return the bytes at `offset`, and whether the file has no more at this time.
 
-    A pipe or a device keeps nothing for later, and may wait or take from whom it is for: it is not opened.
+    Only regular files are opened: reading a pipe or a device could block, or take data from its reader.
     """
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""The process that forks shepherds.  Slim: what it has loaded is what every fork has to copy.
+"""The process that forks shepherds.  Every fork copies what it has loaded, so it imports little.
 
-It runs in an interpreter without ``site`` (see `spawn`), half as large as one with.  Each request is one packet: the
+It runs in an interpreter without ``site`` (see `spawn`), which is half as large.  Each request is one packet: the
 attempt's directory (or `READ`, for a piece of a file), and with it the child's end of a link to the daemon.  It keeps
-nothing, answers only when it cannot fork, and ends when the daemon does; shepherds stay.
+no state, answers only when it cannot fork, and ends when the daemon does; shepherds stay.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gqnode.shepherd.frames import pack
 
 MAX_REQUEST_BYTES = 16 * 1024
 READ = b"\0read"
-"""No path begins so."""
+"""Request for a file reader; no path begins with a null byte."""
 
 
 def serve(door_fd: int) -> None:
-    """Fork until the daemon has closed its end."""
+    """Fork a child for each request until the daemon closes its end."""
     door = socket.socket(fileno=door_fd)
     _be_quiet()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries shepherds
@@ -60,7 +60,7 @@ def _fork_child(door: socket.socket, request: bytes, link_fd: int) -> None:
 
 
 def _be_quiet() -> None:
-    """Hold nothing open that somebody may wait for the end of."""
+    """Close standard input, output and error, so that no reader waits for their end."""
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)

@@ -27,23 +27,23 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class BadFrame(Exception):
-    """What came is not a frame; the link is of no use any more."""
+    """The bytes received are not a frame; the link is useless from then on."""
 
 
 def pack(head: Head, data: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one encoded frame."""
     text = _ENCODER.encode(head).encode()
     return _LENGTHS.pack(len(text), len(data)) + text + data
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Head, bytes]]:
-        """The frames that are complete with these bytes; `BadFrame` if there can be none."""
+        """Yield the frames that these bytes complete; raise `BadFrame` if they cannot be frames."""
         self._buffer += data
         while len(self._buffer) >= _LENGTHS.size:
             head_bytes, data_bytes = _LENGTHS.unpack_from(self._buffer)

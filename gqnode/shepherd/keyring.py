@@ -1,4 +1,4 @@
-"""The session keyring of one attempt: the kernel keeps the keys of a job apart from those of every other job.  Slim.
+"""Gives each attempt a session keyring, so that the kernel keeps the keys of one job apart from other jobs' keys.
 
 A process inherits the session keyring of its parent and may search it whatever user it runs as.  Without a keyring of
 their own, the jobs of all users would share the one that the node daemon was started with.  See keyrings(7).

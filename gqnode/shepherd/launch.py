@@ -1,11 +1,11 @@
-"""Fork and exec of one process of a job: session, cell, limits, user, streams, directory, program.  Slim.
+"""Forks and execs one process of a job: session, cell, limits, user, streams, directory, program.
 
-The parent never waits: it gets a pid and a pipe that ends when the program runs, or brings a `Failure` before.
-What can hang (a file system that is away, a FIFO as output file) hangs only the child, which can be killed.
+The parent never waits: it gets a pid and a pipe that either ends when the program runs or carries a `LaunchFailure`.
+Anything that can hang (a file system that is away, a FIFO as output file) hangs only the child, which can be killed.
 
-A child pays for each page of the interpreter that it touches: its own copy, some 4 µs, which is most of what a start
-costs.  So what can be found out before the fork is (`Ready`), and what is left to the child takes no detours: no
-enumerations, no file objects, no exception where all is well.
+A child pays for each page of the interpreter that it touches: its own copy, some 4 µs, which is most of the cost of a
+start.  So the parent prepares everything it can before the fork (`Ready`), and the child uses no enumerations, no file
+objects, and no exceptions on the normal path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
 
 class Program(NamedTuple):
-    """What is to run, and as what."""
+    """A program to run and the conditions it runs under."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
@@ -55,38 +55,38 @@ class Program(NamedTuple):
     identity: Identity | None
     confinement: Confinement
     has_terminal: bool = False
-    """Its standard input is to be its controlling terminal."""
+    """Whether standard input becomes the controlling terminal."""
     cpus: tuple[int, ...] = ()
-    """The machine's; empty: all that its cell may use."""
+    """CPUs of the machine to run on; empty: all CPUs of its cell."""
     is_task: bool = False
-    """A task of a step: `gqrun` reports that it cannot be executed, so its standard error need not."""
+    """Whether it is a step's task: `gqrun` reports that it cannot be executed, so its standard error need not."""
 
 
 class Launched(NamedTuple):
     pid: int
     status_fd: int
-    """Readable when the program runs (end of file) or cannot; see `read_status`."""
+    """Readable when the program runs (end of file) or cannot run; see `read_status`."""
 
 
 class Ready(NamedTuple):
-    """What the parent knows, so that the child need not ask."""
+    """Facts that the parent prepares before the fork, so that the child need not look them up."""
 
     program: Program
     environment: dict[str, str]
     closed: tuple[tuple[int, int], ...]
-    """Ranges (first, behind the last) of file descriptors that are not the child's."""
+    """Ranges (first, last + 1) of file descriptors that the child must close."""
     signals: tuple[int, ...]
-    """Those that are ignored or handled here."""
+    """Signals that the parent ignores or handles."""
     is_protected: bool
     parent: int
 
 
 OpenStreams = Callable[[], tuple[int, int, int]]
-"""Called in the child, as the user: file descriptors for standard input, output and error."""
+"""A function called in the child as the user; returns descriptors for standard input, output and error."""
 
 
 def launch(program: Program, open_streams: OpenStreams, kept: tuple[int, ...] = ()) -> Launched:
-    """`OSError` if the machine has no room for one more process.  `kept`: what `open_streams` has open already."""
+    """Start a program; `kept` are descriptors that `open_streams` needs.  `OSError` if no process can be forked."""
     status_fd, child_status_fd = os.pipe()
     try:
         ready = _ready(program, {0, 1, 2, child_status_fd, *kept})
@@ -102,7 +102,7 @@ def launch(program: Program, open_streams: OpenStreams, kept: tuple[int, ...] = 
 
 
 def _fork_deaf_to(signals: tuple[int, ...]) -> int:
-    """`os.fork`; a signal that the parent ignores or handles waits in the child until that does neither."""
+    """Fork; signals that the parent ignores or handles stay blocked in the child until it has reset them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     pid = -1
     try:
@@ -125,7 +125,7 @@ def _ready(program: Program, kept: set[int]) -> Ready:
 
 
 def _all_but(kept: set[int]) -> Iterator[tuple[int, int]]:
-    """What the parent has open (its link to the daemon) must end with the parent, however long a child hangs."""
+    """Yield the ranges of open descriptors outside `kept`: a hanging child must not keep the parent's link open."""
     behind = max(map(int, os.listdir("/proc/self/fd"))) + 1
     first = 0
     for fd in (*sorted(kept), behind):
@@ -135,7 +135,7 @@ def _all_but(kept: set[int]) -> Iterator[tuple[int, int]]:
 
 
 def _changed_signals() -> tuple[int, ...]:
-    """Those that are not as a program expects them, by the kernel's word."""
+    """Return the signals that this process ignores or handles, from /proc."""
     with doing("read the signals' masks"):
         status = read_small("/proc/self/status")
     ignored, handled = (int(status.partition(name)[2][:16], 16) for name in _MASKS)
@@ -144,14 +144,14 @@ def _changed_signals() -> tuple[int, ...]:
 
 
 def read_status(status_fd: int) -> LaunchFailure | None:
-    """What became of a launch, once the pipe is readable; None: the program runs.  Closes the pipe."""
+    """Read the result of a launch and close the pipe; None if the program runs."""
     text = os.read(status_fd, MAX_FAILURE_BYTES)
     os.close(status_fd)
     return LaunchFailure(*json.loads(text)) if text else None
 
 
 def open_files(input_path: str, output_path: str, error_path: str, append: bool) -> tuple[int, int, int]:
-    """The files of a batch script.  Always written at their end, so that nobody who shares them overwrites another."""
+    """Open the files of a batch script; output is always appended, so that sharers never overwrite each other."""
     with doing(f"open the input file `{input_path}`"):
         stdin = os.open(input_path, os.O_RDONLY)
     stdout = _open_output("output", output_path, append)
@@ -167,7 +167,7 @@ def _open_output(name: str, path: str, append: bool) -> int:
 
 
 def _be_child(ready: Ready, open_streams: OpenStreams, status_fd: int) -> NoReturn:
-    """Become the program, or say why not; whatever happens, never return into the parent's code."""
+    """Become the program or report the failure; it never returns into the parent's code."""
     code = EXIT_NOT_EXECUTABLE
     try:
         for first, behind in ready.closed:
@@ -191,14 +191,14 @@ def _be_child(ready: Ready, open_streams: OpenStreams, status_fd: int) -> NoRetu
 
 
 def _end_with(parent: int) -> None:
-    """Until it is the program, no marker tells whose this process is: nobody would find it without its parent."""
+    """Ask for KILL when the parent ends: before exec the process has no marker by which it could be found."""
     _prctl(_PR_SET_PDEATHSIG, _KILL)
     if os.getppid() != parent:  # too late
         os._exit(EXIT_NOT_EXECUTABLE)
 
 
 def _tell_failure(status_fd: int, failure: LaunchFailure) -> None:
-    """In one write that never waits: the parent reads once."""
+    """Report the failure in one write that never waits, since the parent reads once."""
     os.write(status_fd, json.dumps(failure._replace(why=printable(failure.why[:MAX_WHY])[:MAX_WHY])).encode())
 
 
@@ -285,7 +285,7 @@ def _write_once(path: str, data: bytes) -> None:
 
 
 def take_identity(identity: Identity) -> None:
-    """For good; in this order, because the last step takes the right to the others."""
+    """Take the user's identity for good; uid last, because that step gives up the right to the others."""
     with doing(f"become uid {identity.uid}"):
         os.setgroups(identity.groups)
         os.setresgid(identity.gid, identity.gid, identity.gid)

@@ -1,4 +1,4 @@
-"""Why a process of a job could not be started, as a value that crosses a pipe.  Slim."""
+"""The reason why a process of a job could not be started, as a value that crosses a pipe."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ EXIT_NOT_EXECUTABLE = 126
 
 
 class LaunchFailure(NamedTuple):
-    """Why a program does not run.  ``is_exec``: all was ready, but the program itself cannot be executed."""
+    """Why a program does not run; ``is_exec``: everything was ready, but the program cannot be executed."""
 
     why: str
     errno: int = 0
     is_exec: bool = False
     cause: str = ""
-    """A word of `gq.wire.node.AttemptEnded.launch_failure`."""
+    """A value of `gq.wire.node.AttemptEnded.launch_failure`."""
 
     @property
     def exit_code(self) -> int:
-        """What a shell would say."""
+        """The exit code that a shell would return."""
         return EXIT_NOT_FOUND if self.errno in (2, 20) else EXIT_NOT_EXECUTABLE  # ENOENT, ENOTDIR
 
 
 def printable(text: str) -> str:
-    """On one line, without what a terminal would obey: a path in it is named as somebody likes."""
+    """Return the text as one line without control characters, since a path in it may have any name."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

@@ -1,6 +1,6 @@
-"""Resident memory of a process tree, for nodes whose kernel will not limit it.  Slim.
+"""Measures the resident memory of a process tree, for nodes whose kernel cannot limit it.
 
-Never RLIMIT_AS: address space is not memory, and limiting it breaks CUDA.
+RLIMIT_AS is no substitute: address space is not memory, and limiting it breaks CUDA.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 class MemoryWatch:
-    """Compares what a tree holds with a limit, when asked; remembers the peak."""
+    """Compares the memory of a process tree with a limit on each call; remembers the peak."""
 
     def __init__(self, root: int, limit_mib: int) -> None:
         self._root = root
@@ -23,7 +23,10 @@ class MemoryWatch:
         return self.peak_bytes // MIB
 
     def is_over(self) -> bool:
-        """Resident sizes are cheap but count shared pages once per process, so a verdict waits for the exact sum."""
+        """Whether the tree is over its limit.
+
+        Resident sizes are cheap but count shared pages once per process, so only the exact sum decides.
+        """
         pids = descendants(self._root)
         held = sum(process.resident_bytes for pid in pids if (process := read_process(pid)))
         if held > self._limit_bytes:
@@ -39,7 +42,7 @@ class MemoryWatch:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """Resident memory with shared pages divided among those who share them; undivided where that is not told."""
+    """Return resident memory with shared pages divided among their users (undivided if unknown)."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:

@@ -1,7 +1,7 @@
-"""A PAM session for a process that is about to become a user's: for the limits that its modules set on the caller.
+"""Opens a PAM session in a process that is about to become a user's, for the limits that its modules set.
 
-Slim; by ctypes, so that a node without libpam loses nothing.  The session is never closed: the process that opened it
-becomes the user's program.  Nothing is authenticated here, no account is checked, and no module may ask questions.
+It uses ctypes, so that a node without libpam works.  The session is never closed: the process that opened it becomes
+the user's program.  Nothing is authenticated here, no account is checked, and no module may ask questions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Conversation = ctypes.CFUNCTYPE(
 
 
 class PamError(Exception):
-    """One sentence."""
+    """PAM failed; the message is one sentence."""
 
 
 class _Conv(ctypes.Structure):
@@ -33,7 +33,7 @@ class _Conv(ctypes.Structure):
 
 
 def check_service(service: str) -> None:
-    """`PamError` if no session of this service can be opened on this machine."""
+    """Raise `PamError` if no session of this service can be opened on this machine."""
     if not _SERVICE.fullmatch(service):
         raise PamError(f"`{service}` is no name of a PAM service")
     if not any(os.path.exists(f"{directory}/{service}") for directory in SERVICE_DIRECTORIES):
@@ -42,7 +42,7 @@ def check_service(service: str) -> None:
 
 
 def open_session(service: str, user: str) -> None:
-    """What the session's modules do to this process stays."""
+    """Open a session; the limits that its modules set on this process stay in force."""
     library = _library()
     handle = ctypes.c_void_p()
     conversation = _Conv(_Conversation(_say_nothing), None)

@@ -1,7 +1,7 @@
-"""A ``/tmp`` and a ``/dev/shm`` for one attempt alone: a mount namespace that its shepherd enters first.  Slim.
+"""Gives an attempt its own ``/tmp`` and ``/dev/shm`` in a mount namespace that its shepherd enters first.
 
-What the job writes to ``/tmp`` is in a directory of the attempt that nobody else can reach; ``/dev/shm`` is memory, and
-counts as the job's.  The namespace ends with its last process, so a shepherd that is killed leaves no mount behind.
+The job's ``/tmp`` is a directory of the attempt that no other user can reach; ``/dev/shm`` is memory, and counts as the
+job's.  The namespace ends with its last process, so a shepherd that is killed leaves no mount behind.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from gq.host import job_tmp
 from gqnode.shepherd.launch_failure import doing
 
 DIRECTORY = "private"
-"""In the attempt's directory; only root can look into it."""
+"""Directory in the attempt's directory that only root can enter."""
 _SHARED_MODE = 0o1777
 
 
 def enter(attempt_directory: str, shm_mib: int, kept: tuple[str, ...] = ()) -> None:
-    """For this process and all that it starts from now on.  `CannotLaunch`: this kernel, or not root."""
+    """Enter the namespace, with all later children; `CannotLaunch` without root or kernel support."""
     inside = f"{attempt_directory}/{DIRECTORY}"
     tmp = f"{inside}/tmp"
     with doing("make the job's own /tmp"):
@@ -30,5 +30,5 @@ def enter(attempt_directory: str, shm_mib: int, kept: tuple[str, ...] = ()) -> N
 
 
 def leave() -> None:
-    """Nothing of the job is left."""
+    """Leave the namespace once no process of the job is left."""
     job_tmp.leave()

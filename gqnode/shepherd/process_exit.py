@@ -1,4 +1,4 @@
-"""How a process ended, as its reaper saw it.  Slim; pure."""
+"""The exit of a process as its reaper saw it.  Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 
 class ProcessExit(NamedTuple):
-    """With what the process used, and the descendants that it had waited for."""
+    """An exit status, and the resources used by the process and the descendants that it had waited for."""
 
     code: int = 0
     signal: int = 0
     user_cpu_s: float = 0.0
     system_cpu_s: float = 0.0
     max_rss_mib: int = 0
-    """Of the largest single process."""
+    """Peak memory of the largest single process."""
     oom: bool = False
-    """It was killed for its memory."""
+    """Whether the process was killed for its memory use."""
 
     @property
     def shell_code(self) -> int:
         return 128 + self.signal if self.signal else self.code
 
     def plus_usage(self, other: ProcessExit) -> ProcessExit:
-        """What both used together."""
+        """Return this exit with the sum of both usages."""
         return self._replace(
             user_cpu_s=self.user_cpu_s + other.user_cpu_s,
             system_cpu_s=self.system_cpu_s + other.system_cpu_s,
@@ -41,7 +41,7 @@ class ProcessExit(NamedTuple):
 
 
 def process_exit_of(status: int, used: resource.struct_rusage, was_over_memory: bool) -> ProcessExit:
-    """From what ``wait4`` says."""
+    """Build the exit from the results of ``wait4``."""
     code = os.waitstatus_to_exitcode(status)
     return ProcessExit(
         code=max(code, 0),

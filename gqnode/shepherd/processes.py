@@ -1,4 +1,4 @@
-"""Process trees as the kernel tells them in /proc.  Slim; reads, and sends signals, and keeps nothing.
+"""Reads process trees from /proc and sends signals; keeps no state.
 
 A shepherd is a child subreaper: whatever its descendants do (setsid, double fork), they stay its descendants.  Only
 when a shepherd itself was killed do they have to be found by the marker in their environment.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 MARKER = "GQ_CELL"
-"""In the environment of every process of an attempt: the attempt's directory (tasks: with ``.<step>`` behind)."""
+"""Variable of every process of an attempt: the attempt's directory (for tasks followed by ``.<step>``)."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 FREEZE_ROUNDS = 50
@@ -26,7 +26,7 @@ class Process(NamedTuple):
 
 
 def read_process(pid: int) -> Process | None:
-    """None: there is no such process (any more)."""
+    """Return the process's facts; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -41,7 +41,10 @@ def all_pids() -> list[int]:
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below `root`, parents first.  What forks meanwhile may be missed: ask again."""
+    """Return all processes below `root`, parents first.
+
+    A process forked during the walk may be missed: call again.
+    """
     try:
         return _walk_down(root)
     except FileNotFoundError:  # a kernel without PROC_CHILDREN
@@ -49,7 +52,7 @@ def descendants(root: int) -> list[int]:
 
 
 def _walk_down(root: int) -> list[int]:
-    """By the kernel's lists of children, which costs as much as the tree is large, however many processes there are."""
+    """Follow the kernel's lists of children; the cost depends on the size of the tree alone."""
     found = _children(root)
     for pid in found:  # grows while it is walked
         try:
@@ -72,7 +75,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _search_upward(root: int) -> list[int]:
-    """By everybody's parent."""
+    """Find the descendants by the parents of all processes of the machine."""
     parents = {process.pid: process.parent for pid in all_pids() if (process := read_process(pid))}
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
@@ -84,7 +87,7 @@ def _search_upward(root: int) -> list[int]:
 
 
 def marker_of(pid: int) -> str:
-    """The value of `MARKER` that a process was started with; empty if it has none or may not be asked."""
+    """Return the process's value of `MARKER`; empty if it has none or its environment is not readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
@@ -96,7 +99,7 @@ def marker_of(pid: int) -> str:
 
 
 def strays(cell: str) -> list[int]:
-    """Every process on this machine whose marker says that it belongs to this cell or to a step of it."""
+    """Return every process on this machine whose marker names this cell or a step of it."""
     own = os.getpid()
     return [pid for pid in all_pids() if pid != own and belongs(marker_of(pid), cell)]
 
@@ -106,7 +109,7 @@ def belongs(marker: str, cell: str) -> bool:
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:
-    """To each that is still there.  One that is to end is also woken up, should it be stopped."""
+    """Signal each process that still exists; one that gets TERM, HUP or INT is also continued."""
     for pid in pids:
         try:
             os.kill(pid, signum)
@@ -127,7 +130,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _state(pid: int) -> bytes:
-    """The letter of proc(5); ``X`` for a process that is gone."""
+    """Return the state letter of proc(5); ``X`` for a process that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -147,7 +150,7 @@ def stop_all(root: int) -> bool:
 
 
 def ignores(pid: int, signum: int) -> bool:
-    """Whether this signal does nothing to the process, by its own wish."""
+    """Whether the process ignores this signal."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             lines = file.read().splitlines()
@@ -158,7 +161,7 @@ def ignores(pid: int, signum: int) -> bool:
 
 
 def kill_all(find: Callable[[], list[int]], freeze: bool) -> bool:
-    """KILL what `find` finds; False if it found nothing.
+    """KILL the processes that `find` returns; False if it returned none.
 
     ``freeze``: stop them all first, until no new ones appear, so that no fork bomb outruns the killing.
     """

@@ -1,4 +1,4 @@
-"""The shepherd's event loop: file descriptors and timers, and nothing else.  Slim."""
+"""The shepherd's event loop for file descriptors and timers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_WAIT_S = 3600.0
 
 
 class Reactor:
-    """One callback per file descriptor, one timer per key."""
+    """Calls one callback per ready file descriptor and one per expired timer key."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -21,7 +21,7 @@ class Reactor:
         self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
-        """Call back whenever one of `events` (or a hang-up) is there; replaces an earlier watch of this `fd`."""
+        """Call back whenever one of `events` (or a hang-up) occurs; replaces an earlier watch of this `fd`."""
         if fd not in self._events:
             self._epoll.register(fd, events)
         elif self._events[fd] != events:
@@ -36,14 +36,14 @@ class Reactor:
             self._epoll.unregister(fd)
 
     def after(self, key: str, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call back once, later; replaces the timer that has this key."""
+        """Call back once after a delay; replaces the timer that has this key."""
         self._timers[key] = (time.monotonic() + delay_s, callback)
 
     def cancel(self, key: str) -> None:
         self._timers.pop(key, None)
 
     def turn(self) -> None:
-        """Wait for something, and call back for all that is there."""
+        """Wait for events, and call back for each of them."""
         for fd, _ in self._epoll.poll(self._wait_s()):
             callback = self._callbacks.get(fd)
             if callback is not None:  # an earlier callback of this turn may have closed it

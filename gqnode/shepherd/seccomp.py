@@ -1,4 +1,4 @@
-"""The seccomp filter of jobs: system calls that no training job needs, and through which kernels were broken.  Slim.
+"""The seccomp filter of jobs: system calls that no training job needs, and through which kernels were broken.
 
 The list denies and the rest is allowed, so that a new kernel, libc or driver keeps working.  The filter is installed in
 the child, after `no_new_privs`, and the kernel passes it on to every process that comes of the job.

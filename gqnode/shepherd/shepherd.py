@@ -1,24 +1,24 @@
-"""One small process per attempt and node, which holds the attempt's processes and outlives the node daemon.  Slim.
+"""The shepherd: one small process per attempt and node that holds the attempt's processes and outlives the daemon.
 
-It is forked by the forkserver and never execs.  It is a child subreaper outside the cell, so that everything the job
-starts stays below it and killing the cell does not kill it.  It runs the batch script and the tasks of steps, records
-how the script ended, and kills what is left: when the script is over by itself, when the daemon says `empty`, and
-(where the kernel does not limit memory) when the attempt is over its memory.
+It is forked by the forkserver and never execs.  It is a child subreaper outside the cell, so that every process of the
+job stays its descendant and killing the cell does not kill it.  It runs the batch script and the tasks of steps,
+records how the script ended, and kills the remaining processes: when the script is over by itself, when the daemon
+sends `empty`, and (where the kernel does not limit memory) when the attempt is over its memory limit.
 
 In the attempt's directory it makes:
 
-* ``ctl``: the socket that a restarted daemon connects to.  It is there from before the attempt begins until its end is
-  recorded: making it fails the second time, so no attempt is ever started twice.  It is another name of the socket that
-  the shepherd has for all its life, in the directory above.
+* ``ctl``: the socket that a restarted daemon connects to.  It exists from before the attempt begins until its end is
+  recorded: making it fails the second time, so no attempt is ever started twice.  It is a hard link to the socket that
+  the shepherd keeps for all its life, in the directory above.
 * ``script``: the batch script.
-* ``end.json``: how the script ended, and, once no process is left, what all used together; of its lines the last one
-  that is whole and of this attempt counts.  Against loss of power it is made durable (fsync) only while no daemon
-  listens: a daemon that does writes its own record before it reports, and one of them is enough.
+* ``end.json``: how the script ended, and, once no process is left, the resources used by all processes; the last
+  complete line of this attempt counts.  It is made durable (fsync) only while no daemon is connected: a connected
+  daemon writes its own record before it reports, and one record is enough.
 
-Without a daemon it ends as soon as nothing is left to hold; what it recorded tells the rest.  With one that says so in
-``begin`` it rests instead, and holds another attempt when the daemon gives it one: a fork of the interpreter, and every
-page that it then has to copy, cost more than all else that a short job needs.  What rests holds no process, no door and
-nothing of its last attempt; one that has entered a mount namespace or ran steps does not rest but ends.
+Without a daemon the shepherd ends as soon as no process is left; the recorded end tells the next daemon the rest.  If
+``begin`` allows it, the shepherd then waits idle for another attempt: forking the interpreter, and every page that is
+then copied, costs more than everything else that a short job needs.  An idle shepherd holds no process, no control
+socket and nothing of its last attempt; a shepherd that entered a mount namespace or ran steps ends instead.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ STOP_AGAIN_S = 0.002
 LONGEST_STOP_AGAIN_S = 0.05
 RETRY_S = 5.0
 SWEEPS_BEFORE_FREEZING = 4
-MOST_LIVES = 200
-"""Attempts that one process holds, one after the other: should anything leak, it has an end."""
+MAX_LIVES = 200
+"""Attempts that one shepherd holds in succession, as a bound on any leak."""
 SETTLE_S = 0.005
 """How long a new process is waited for: mostly it is the program by then, and no page that this one writes to has to be
 copied meanwhile.  What hangs longer is heard of later."""
@@ -109,7 +109,7 @@ def run(directory: str, link: socket.socket) -> None:
 
 
 class Shepherd:
-    """Commands in, tellings out; everything happens in `turn`."""
+    """Handles commands from the daemon and sends events; all work is done in `turn`."""
 
     def __init__(self, directory: str, link: socket.socket) -> None:
         self._reactor = Reactor()
@@ -121,7 +121,7 @@ class Shepherd:
         self._daemon.flush()
 
     def _be_new(self, directory: str) -> None:
-        """Know of this attempt and of no other; its directory is where this process is."""
+        """Reset all state for a new attempt, whose directory is the working directory."""
         self._cell = directory
         self._batch: Batch | None = None
         self._steps: dict[int, Step] = {}
@@ -145,14 +145,14 @@ class Shepherd:
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left to hold, to record, to tell or to be fetched."""
+        """Whether nothing is left to hold, to record, to send or to be fetched."""
         if not self._daemon.is_open:
             return not self._is_unrecorded if self._is_emptied else not self._is_begun
         return not self._is_resting and self._holds_nothing and self._daemon.is_flushed
 
     @property
     def _holds_nothing(self) -> bool:
-        """Of this attempt, any more."""
+        """Whether the attempt has no process left and its output is fetched, or was not fetched in time."""
         is_fetched = all(step.is_fetched for step in self._steps.values())
         return self._is_emptied and (is_fetched or self._is_late)
 
@@ -173,7 +173,7 @@ class Shepherd:
     # ── from one attempt to the next ──────────────────────────────────────────────────────────────────────────
 
     def _rest(self) -> None:
-        """Until the daemon gives it another attempt, or goes."""
+        """Wait idle until the daemon sends another attempt or closes the link."""
         self._may_rest = False
         self._is_resting = True
         for key in ("late", "record"):
@@ -182,7 +182,7 @@ class Shepherd:
         self.tell({"is": "free"})
 
     def _hold(self, directory: str) -> None:
-        """One more attempt."""
+        """Take another attempt."""
         os.chdir(directory)
         self._be_new(directory)
         self._tell_here()
@@ -190,7 +190,7 @@ class Shepherd:
     # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_door(self) -> None:
-        """Relative to the working directory, since the path of a socket is limited to 107 bytes."""
+        """Bind the control socket by a relative path, since the path of a socket is limited to 107 bytes."""
         self._above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._door_name = f"{DOOR_PREFIX}{os.getpid()}"
         with suppress(FileNotFoundError):  # of one that was killed and had this number
@@ -205,7 +205,7 @@ class Shepherd:
         self._reactor.watch(self._door.fileno(), READ, self._accept)
 
     def _close_door(self) -> None:
-        """Before the daemon knows that nothing is left: after that the directory may be another attempt's."""
+        """Remove ``ctl`` before the daemon learns that the attempt is over and may reuse the directory."""
         self._reactor.forget(self._door.fileno())
         with suppress(FileNotFoundError):  # a job of the same user can have removed it
             os.unlink(CONTROL_SOCKET)
@@ -232,7 +232,7 @@ class Shepherd:
         self.tell({"is": "here", "pid": os.getpid()})
 
     def _on_gone(self) -> None:
-        """The daemon is away: what it may not have written is written to last."""
+        """Make the recorded end durable, since the daemon may not have written it."""
         self._unfollow()
         if self._batch and self._batch.end:
             self._record()
@@ -242,7 +242,7 @@ class Shepherd:
             step.unfollow()
 
     def _tell_all(self) -> None:
-        """To a daemon that is new: everything that does not wait for a client."""
+        """Send a new daemon all events that do not wait for a client."""
         if self._is_begun:
             self._tell_started()
         if self._batch and self._batch.end:
@@ -310,7 +310,7 @@ class Shepherd:
         if self._is_begun:
             return
         self._is_begun = True
-        self._may_rest = may_rest and not spec.private_tmp and self._lives < MOST_LIVES
+        self._may_rest = may_rest and not spec.private_tmp and self._lives < MAX_LIVES
         if spec.watch_memory_mib is not None:
             self._watch = MemoryWatch(os.getpid(), spec.watch_memory_mib)
             self._sample_memory()
@@ -350,7 +350,7 @@ class Shepherd:
             self.tell({"is": "started", "at": self._batch.started_at, "pid": self._batch.pid})
 
     def _settle_batch(self) -> None:
-        """It is known now whether the script runs."""
+        """Read whether the script runs and report its start."""
         if self._batch and self._batch.status_fd is not None:
             self._reactor.forget(self._batch.status_fd)
             self._batch.settle()
@@ -381,13 +381,13 @@ class Shepherd:
         self._reactor.after("stop", delay_s, lambda: self._stop_all(rounds + 1))
 
     def _hang_up(self, steps: Iterable[Step], signum: int) -> None:
-        """An interactive shell ignores TERM: it ends when its terminal goes, which the kernel tells by HUP."""
+        """Send HUP to shells that ignore TERM, as the kernel does when their terminal goes away."""
         if signum == signal.SIGTERM:
             leaders = [pid for step in steps for pid in step.terminal_pids if ignores(pid, signum)]
             send_signal(leaders, signal.SIGHUP)
 
     def _check(self) -> None:
-        """Tell if nothing is left just now; a script that is still to be forked cannot be, at this point."""
+        """Report `quiet` if no process is left at this moment, a script about to be forked included."""
         self._reap()
         if not descendants(os.getpid()):
             self.tell({"is": "quiet"})
@@ -408,13 +408,13 @@ class Shepherd:
         self._end_step(step)
 
     def _processes_of(self, step: Step) -> list[int]:
-        """What the step's tasks are and what came of them: by descent, by session, or by the marker."""
+        """Return the step's tasks and their descendants, found by descent, by session, or by the marker."""
         own = set(step.pids)
         below = {pid for task in own for pid in descendants(task)}
         return [pid for pid in descendants(os.getpid()) if pid in own or pid in below or _is_of(step, pid, own)]
 
     def _end_step(self, step: Step) -> None:
-        """Once its tasks are over: kill what they left behind, then say so."""
+        """Kill the processes that an ended step's tasks left behind, then report the step's end."""
         if not step.is_over or step.is_end_told:
             return
         if kill_all(lambda: self._processes_of(step), freeze=False):
@@ -436,7 +436,7 @@ class Shepherd:
         self._reactor.watch(wake_fd, READ, lambda: drain(wake_fd))
 
     def _reap(self) -> None:
-        """Bury every process that ended; with the last one an emptying is over."""
+        """Wait for every process that ended; with the last process, emptying is over."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -462,10 +462,10 @@ class Shepherd:
                 return
 
     def _batch_over(self, process_exit: ProcessExit) -> None:
-        """The job is over on this node, so nothing of it may stay, steps included.
+        """Record the script's end and empty the attempt, since the job is then over on this node, steps included.
 
-        One that was told to end has a grace, which is all its processes': a shell dies of its TERM at once while the
-        program that it ran still writes its checkpoint.  The daemon ends the grace.
+        If the attempt was sent TERM, its processes keep the rest of their grace: a shell dies of TERM at once while the
+        program that it ran may still write its checkpoint.  The daemon ends the grace.
         """
         assert self._batch is not None
         end = self._batch.record_end(process_exit, self._peak_mib())
@@ -482,7 +482,7 @@ class Shepherd:
             self._sweep()
 
     def _sweep(self) -> None:
-        """KILL all, again and again: what is in a system call may take its time, and what forks has children."""
+        """KILL all processes repeatedly, since one in a system call may take time and one that forks has children."""
         if self._is_emptied:
             return
         self._sweeps += 1
@@ -491,7 +491,7 @@ class Shepherd:
         self._reactor.after("sweep", delay_s, self._sweep)
 
     def _on_childless(self) -> None:
-        """No child, so no descendant: orphans become children of a subreaper."""
+        """Finish emptying: without a child there is no descendant, as orphans become children of a subreaper."""
         if not self._is_emptying or self._is_emptied:
             return
         self._is_emptied = True
@@ -511,7 +511,7 @@ class Shepherd:
         self._is_late = True
 
     def _publish(self) -> None:
-        """Record what happened in this turn, then tell it: mostly both ends at once, in one file."""
+        """Record the events of this turn, then send them; mostly both ends are recorded in one write."""
         if self._news:
             self._record()
             self._may_rest &= not (self._is_emptied and self._is_unrecorded)
@@ -522,7 +522,7 @@ class Shepherd:
             self._news.clear()
 
     def _record(self) -> None:
-        """A whole line or none.  On a full disk try on; without a daemon the record is the only witness."""
+        """Write a whole line or none; retry on a full disk, as without a daemon this is the only record."""
         content = {
             "attempt": os.path.basename(self._cell),
             "ended": self._batch.end if self._batch else None,
@@ -556,7 +556,7 @@ def _is_of(step: Step, pid: int, sessions: set[int]) -> bool:
 
 
 def drain(fd: int) -> None:
-    """Empty a wake-up pipe; what woke is found by looking."""
+    """Empty a wake-up pipe; the cause is found by looking."""
     try:
         os.read(fd, 4096)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a shepherd is asked to start.  Slim: named tuples and JSON, because a shepherd must not load msgspec."""
+"""The requests to a shepherd, as named tuples and JSON, because a shepherd must not load msgspec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Identity(NamedTuple):
-    """Whom the processes run as; only a daemon of root can choose."""
+    """The user that the processes run as; only a daemon that runs as root can choose it."""
 
     uid: int
     gid: int
@@ -17,10 +17,10 @@ class Identity(NamedTuple):
 
 
 class Confinement(NamedTuple):
-    """What the node's settings want of every process of a job."""
+    """The node's settings that apply to every process of a job."""
 
     rlimits: tuple[tuple[int, int, int], ...] = ()
-    """(number of the kernel's, soft, hard); -1: unlimited."""
+    """Resource limits as (the kernel's number, soft, hard); -1: unlimited."""
     pam_service: str = ""
     """Open a session of this service for `pam_user` first, which sets the limits of limits.conf."""
     pam_user: str = ""
@@ -30,60 +30,60 @@ class Confinement(NamedTuple):
 
 
 class ShepherdSpec(NamedTuple):
-    """One attempt on one node.  All paths are absolute and fully expanded."""
+    """An attempt's part on one node; all paths are absolute and fully expanded."""
 
     environment: dict[str, str]
-    """Exactly this, and ``GQ_CELL``: the attempt's directory in the spool, by which its processes are known."""
+    """The complete environment except ``GQ_CELL``: the attempt's directory, which marks its processes."""
     is_batch: bool = False
-    """Run the script; else only hold the attempt's processes together."""
+    """Whether to run the script; otherwise the shepherd only holds the attempt's processes."""
     args: tuple[str, ...] = ()
     """Arguments of the script."""
     chdir: str = "/"
     umask: int = 0o022
     output_path: str = "/dev/null"
     error_path: str = ""
-    """Empty: with the output."""
+    """Path of standard error; empty: the same as standard output."""
     input_path: str = "/dev/null"
     append: bool = False
     """Append to the output files instead of truncating them."""
     cgroup_procs: tuple[str, ...] = ()
-    """``cgroup.procs`` files that the script's process writes itself into before it is anything else."""
+    """``cgroup.procs`` files that the script's process writes itself into first."""
     watch_memory_mib: int | None = None
-    """Kill the attempt when the resident memory of all its processes is over this; for want of a memory cgroup."""
+    """Memory limit that the shepherd enforces on all processes together; None with a memory cgroup."""
     identity: Identity | None = None
-    """None: as the daemon."""
+    """The user to run as; None: the daemon's user."""
     confinement: Confinement = Confinement()
     private_tmp: bool = False
-    """All processes of the attempt get a ``/tmp`` and a ``/dev/shm`` of their own."""
+    """Whether the attempt's processes get their own ``/tmp`` and ``/dev/shm``."""
     shm_mib: int = 0
-    """Size of that ``/dev/shm``; 0: the kernel's usual."""
+    """Size of the private ``/dev/shm`` in MiB; 0: the kernel's default."""
     kept_in_tmp: tuple[str, ...] = ()
-    """Directories below the host's ``/tmp`` that show in it: where gq's own commands are."""
+    """Directories below the host's ``/tmp`` that stay visible in it: the location of gq's commands."""
 
 
 class TaskSpec(NamedTuple):
-    """One task of a step on this node."""
+    """A task of a step on this node."""
 
     rank: int
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """Exactly this, and ``GQ_CELL`` (the attempt's, with ``.<step>`` behind); ``PATH`` in it finds ``argv[0]``."""
+    """The complete environment except ``GQ_CELL``; its ``PATH`` finds ``argv[0]``."""
     chdir: str = "/"
     umask: int = 0o022
     stdin: str = "pipe"
     """``pipe``: gets the step's standard input; ``null``: ``/dev/null``; ``pty``: a terminal for all three streams."""
     rows: int = 24
     columns: int = 80
-    """Of the terminal, where there is one."""
+    """Columns of the terminal, if the task has a terminal."""
     cgroup_procs: tuple[str, ...] = ()
     identity: Identity | None = None
     confinement: Confinement = Confinement()
     cpus: tuple[int, ...] = ()
-    """The machine's CPUs that it runs on; empty: all that its cell may."""
+    """CPUs of the machine to run on; empty: all CPUs of its cell."""
 
 
 def shepherd_spec(fields: Head) -> ShepherdSpec:
-    """From a frame's head; what a newer daemon may have added is left out."""
+    """Read the spec from a frame's head, without fields that only a newer daemon knows."""
     return ShepherdSpec(**_typed(fields, ShepherdSpec._fields))
 
 
@@ -92,7 +92,7 @@ def task_spec(fields: Head) -> TaskSpec:
 
 
 def _typed(fields: Head, known: tuple[str, ...]) -> Head:
-    """JSON has neither tuples nor names for the parts of an `Identity` or a `Confinement`."""
+    """Convert JSON lists into tuples, `Identity` and `Confinement`."""
     typed = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items() if name in known
     }

@@ -1,8 +1,8 @@
-"""Bytes on their way between a task and a client, numbered by offset.  Slim; knows no sockets.
+"""Buffers bytes between a task and a client, numbered by offset; knows no sockets.
 
 An `OutputStream` keeps what the client has not acknowledged, and reads no further than `OUTPUT_WINDOW_BYTES` ahead of
-it: a task whose output nobody takes waits in ``write``, as in a pipe.  An `InputFeed` is one standard input for all
-tasks of a step: each task takes it at its own speed, and bytes are dropped when the slowest has them.
+it: a task whose output nobody reads blocks in ``write``, as with a pipe.  An `InputFeed` is one standard input for all
+tasks of a step: each task reads at its own speed, and bytes are dropped when the slowest task has them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import os
 OUTPUT_WINDOW_BYTES = 256 * 1024  # as in gq.wire.step, which is not slim; a test compares them
 INPUT_WINDOW_BYTES = 256 * 1024
 END_OF_FILE_KEY = b"\x04"
-"""What ends the input of a terminal (Ctrl-D)."""
+"""Byte that ends the input of a terminal (Ctrl-D)."""
 _CHUNK_BYTES = 64 * 1024
 
 
 class OutputStream:
-    """One of a task's output streams."""
+    """An output stream of a task."""
 
     def __init__(self, name: str, fd: int | None) -> None:
         self.name = name
         self.fd = fd
-        """None once there is nothing more to read."""
+        """Descriptor to read from; None at the end of the stream."""
         self._kept = bytearray()
         self._acknowledged = 0
         self._sent = 0
@@ -36,16 +36,16 @@ class OutputStream:
 
     @property
     def is_told(self) -> bool:
-        """Everything, its end included, has been sent."""
+        """Whether all data and the end of file have been sent."""
         return self.fd is None and (self._is_discarding or self._is_eof_sent)
 
     @property
     def is_fetched(self) -> bool:
-        """The client has everything."""
+        """Whether the client has acknowledged all data."""
         return self.is_told and not self._kept
 
     def read(self) -> bool:
-        """Take what is there; False: nothing was.  At the end of the file `fd` becomes None, and is to be closed."""
+        """Read the available data; False if there was none.  At the end of file `fd` becomes None: close it."""
         assert self.fd is not None
         room = _CHUNK_BYTES if self._is_discarding else min(_CHUNK_BYTES, OUTPUT_WINDOW_BYTES - len(self._kept))
         try:
@@ -65,7 +65,7 @@ class OutputStream:
         return bool(data)
 
     def next_chunk(self) -> tuple[int, bytes, bool] | None:
-        """(offset, data, end of file) to be sent now, which then counts as sent; None: nothing new."""
+        """Return (offset, data, end of file) to send next and count it as sent; None if nothing is new."""
         start = self._sent - self._acknowledged
         data = bytes(self._kept[start : start + _CHUNK_BYTES])
         is_eof = self.fd is None and start + len(data) == len(self._kept)
@@ -77,19 +77,19 @@ class OutputStream:
         return offset, data, is_eof
 
     def acknowledge(self, offset: int) -> None:
-        """The client has all before `offset`."""
+        """Drop the data before `offset`, which the client has."""
         count = min(max(offset - self._acknowledged, 0), len(self._kept))
         del self._kept[:count]
         self._acknowledged += count
         self._sent = max(self._sent, self._acknowledged)
 
     def rewind(self) -> None:
-        """Send again what was not acknowledged."""
+        """Send all unacknowledged data again."""
         self._sent = self._acknowledged
         self._is_eof_sent = False
 
     def discard(self) -> None:
-        """Nobody will ask: throw away what is kept and what comes."""
+        """Throw away all present and future data, since no client will fetch it."""
         self._is_discarding = True
         self._acknowledged += len(self._kept)
         self._sent = self._acknowledged
@@ -97,7 +97,7 @@ class OutputStream:
 
 
 class InputFeed:
-    """The standard input of a step."""
+    """The standard input of a step, shared by its tasks."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
@@ -107,19 +107,19 @@ class InputFeed:
 
     @property
     def taken(self) -> int:
-        """All readers have everything before this offset."""
+        """Offset before which all readers have taken the input."""
         return self._taken
 
     def add_reader(self, fd: int) -> None:
         self._positions[fd] = self._taken
 
     def remove_reader(self, fd: int) -> None:
-        """It is gone; what it has not taken no longer holds up the others."""
+        """Remove a reader that has ended, so that it no longer holds up the others."""
         if self._positions.pop(fd, None) is not None:
             self._trim()
 
     def add(self, offset: int, data: bytes, is_end: bool) -> None:
-        """More input.  What was had already is skipped, as is what does not follow, or is beyond the window."""
+        """Add input; bytes seen before, bytes after a gap and bytes beyond the window are skipped."""
         end = self._taken + len(self._kept)
         fresh = data[end - offset :] if offset <= end else b""
         room = INPUT_WINDOW_BYTES - len(self._kept)
@@ -132,7 +132,7 @@ class InputFeed:
         return fd in self._positions and (self._positions[fd] < self._taken + len(self._kept) or self._is_ended)
 
     def write_to(self, fd: int, is_terminal: bool) -> bool:
-        """Give this reader what it takes; True once it has had the last byte, or will take no more."""
+        """Write to this reader; True once it has taken the last byte or reads no more."""
         start = self._positions[fd] - self._taken
         chunk = bytes(self._kept[start : start + _CHUNK_BYTES])
         try:

@@ -1,8 +1,8 @@
-"""The tasks of one step on this node: their start, their streams, their end.  Slim; part of the shepherd.
+"""The tasks of one step on this node: their start, their streams, their end.  Runs in the shepherd.
 
-What is told of a task comes in this order: `task_started`, its output, `task_exited`.  A process that a task leaves
-behind may keep its output open: once the task is over, a stream also ends when nothing came for `LINGER_S`.  When the
-last task of the step is over, what is left of the step is killed, and `step_ended` is told.
+Frames of a task come in this order: `task_started`, its output, `task_exited`.  A process that a task leaves behind may
+keep its output open: once the task is over, a stream also ends when no data came for `LINGER_S`.  When the last task of
+the step is over, the step's remaining processes are killed, and `step_ended` is sent.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _WINDOW_SIZE = struct.Struct("4H")
 
 
 class Post(Protocol):
-    """The shepherd's link to the daemon, as a step needs it."""
+    """The part of the shepherd's link to the daemon that a step uses."""
 
     @property
     def is_ready(self) -> bool:
-        """Bulk data may be told."""
+        """Whether bulk data may be sent."""
         ...
 
     def tell(self, head: Head, data: bytes = b"") -> None: ...
 
 
 class Task:
-    """One process with its pipes or its terminal."""
+    """A task's process with its pipes or its terminal."""
 
     def __init__(self, rank: int, pid: int, status_fd: int | None, streams: tuple[OutputStream, ...]) -> None:
         self.rank = rank
         self.pid = pid
         self.status_fd = status_fd
-        """None once it is known whether the program runs."""
+        """Launch status pipe; None once it is known whether the program runs."""
         self.streams = streams
         self.terminal_fd: int | None = None
         self.failure: LaunchFailure | None = None
@@ -62,7 +62,7 @@ class Task:
 
 
 class _Ends(NamedTuple):
-    """File descriptors of a task's streams: the shepherd's and the child's."""
+    """Descriptors of a task's streams, on the shepherd's side and in the child."""
 
     stdin: int | None
     stdout: int
@@ -72,7 +72,7 @@ class _Ends(NamedTuple):
 
 
 class Step:
-    """Tasks that were started together."""
+    """The tasks of one step, started together."""
 
     def __init__(self, number: int, cell: str, reactor: Reactor, post: Post) -> None:
         self.number = number
@@ -85,7 +85,7 @@ class Step:
         self._told_taken = 0
         self._is_followed = True
         self.is_detached = False
-        """No client will come."""
+        """Whether the daemon said that no client will attach again."""
         self.is_end_told = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,27 +99,27 @@ class Step:
 
     @property
     def pids(self) -> set[int]:
-        """Of the tasks, living and dead; each is the id of a session, too."""
+        """Process ids of all tasks, running or ended; each is also the id of a session."""
         return {task.pid for task in self._tasks.values() if task.pid}
 
     @property
     def terminal_pids(self) -> list[int]:
-        """Of the tasks that live and have a terminal."""
+        """Process ids of the running tasks that have a terminal."""
         return [task.pid for task in self._tasks.values() if task.terminal_fd is not None and task.process_exit is None]
 
     @property
     def is_over(self) -> bool:
-        """No task is left."""
+        """Whether all tasks have ended."""
         return all(task.process_exit is not None for task in self._tasks.values())
 
     @property
     def is_fetched(self) -> bool:
-        """Nobody needs anything of this step any more."""
+        """Whether the step is over and its output fetched or discarded."""
         streams = (stream for task in self._tasks.values() for stream in task.streams)
         return self.is_over and (self.is_detached or all(stream.is_fetched for stream in streams))
 
     def reaped(self, pid: int, process_exit: ProcessExit) -> bool:
-        """A process was reaped; whether it was one of this step's tasks."""
+        """Handle the exit of a process; return whether it was one of this step's tasks."""
         task = next((task for task in self._tasks.values() if task.pid == pid), None)
         if task is None:
             return False
@@ -135,14 +135,14 @@ class Step:
         return True
 
     def tell_state(self) -> None:
-        """To a daemon that is new: what it has to know without a client."""
+        """Send a new daemon the events that it needs without a client."""
         if self.is_end_told:
             self.tell_end()
         elif any(task.process_exit and task.process_exit.shell_code for task in self._tasks.values()):
             self._tell_failed()
 
     def tell_end(self) -> None:
-        """All tasks are over and nothing is left of them."""
+        """Report the end of the step: all tasks are over and no process of them is left."""
         deaths = [task.process_exit for task in self._tasks.values() if task.process_exit]
         worst = max(deaths, key=lambda process_exit: process_exit.shell_code, default=ProcessExit())
         used = reduce(ProcessExit.plus_usage, deaths, ProcessExit()).usage()
@@ -158,7 +158,7 @@ class Step:
         self._feed_tasks()
 
     def resize(self, rows: int, columns: int) -> None:
-        """The kernel tells the terminal's foreground processes (SIGWINCH)."""
+        """Set the terminal's size; the kernel notifies its foreground processes (SIGWINCH)."""
         for task in self._tasks.values():
             if task.terminal_fd is not None:
                 set_window_size(task.terminal_fd, rows, columns)
@@ -173,7 +173,7 @@ class Step:
         self.pump()
 
     def replay(self, positions: Iterable[tuple[int, str, int]]) -> None:
-        """Tell everything again that is not acknowledged, to a client that has this much."""
+        """Send all unacknowledged events again, to a client that has output up to these positions."""
         self._is_followed = True
         for task in self._tasks.values():
             task.is_start_told = task.is_exit_told = False
@@ -183,11 +183,11 @@ class Step:
         self._tell_taken()
 
     def unfollow(self) -> None:
-        """The daemon is away, or new and without a client: keep output, and tell nothing until `replay`."""
+        """Keep output and send nothing until `replay`: the daemon is away, or new and without a client."""
         self._is_followed = False
 
     def detach(self) -> None:
-        """No client will come: the tasks shall not wait for one."""
+        """Discard output from now on, so that no task waits for a client that will not come."""
         self.is_detached = True
         for task in self._tasks.values():
             for stream in task.streams:
@@ -195,7 +195,7 @@ class Step:
         self._watch_streams()
 
     def pump(self) -> None:
-        """Tell what can be told now."""
+        """Send all events that can be sent now."""
         if self._is_followed and not self.is_detached:
             for task in self._tasks.values():
                 self._pump_task(task)
@@ -258,7 +258,7 @@ class Step:
         self.pump()
 
     def _settle(self, task: Task) -> None:
-        """Learn whether the program runs."""
+        """Read whether the program runs."""
         if task.status_fd is not None:
             self._reactor.forget(task.status_fd)
             task.failure = read_status(task.status_fd)
@@ -271,7 +271,7 @@ class Step:
             self._watch_task(task)
 
     def _watch_task(self, task: Task) -> None:
-        """Read only where there is room; a hang-up would wake us all the time otherwise."""
+        """Watch only streams with room, because a hang-up would otherwise wake the shepherd all the time."""
         for stream in task.streams:
             if stream.fd is None:
                 continue
@@ -300,7 +300,7 @@ class Step:
         return is_data
 
     def _end_streams(self, task: Task) -> None:
-        """The task has been over for a while: whoever still holds its pipes, and says nothing, has had its time."""
+        """Close the quiet streams of an ended task, whose pipes other processes may still hold open."""
         is_open = False
         for stream in task.streams:
             if stream.fd is None:
@@ -341,7 +341,7 @@ class Step:
             self._post.tell({**head, "offset": offset, "eof": is_eof}, data)
 
     def _tell_failed(self) -> None:
-        """At once, and not behind output that a client may be slow to take."""
+        """Report the failure at once, before output that a client may be slow to take."""
         self._post.tell({"is": "task_failed", "step": self.number})
 
     def _tell_exit(self, task: Task, process_exit: ProcessExit) -> None:

@@ -34,7 +34,7 @@ class Desk:
     def attach(self, attach: wire.Attach, is_first: bool) -> None:
         assert self.listener is not None
         self.attached.append(is_first)
-        self.listener.welcome(attach.step_id)
+        self.listener.confirm_attached(attach.step_id)
 
     def on_task_message(self, message: ToTasks) -> None:
         self.passed.append(message)
@@ -135,7 +135,7 @@ def test_a_client_that_comes_back_in_time_keeps_its_step(tmp_path: Path) -> None
             first.close()
 
             await one.client()
-            one.listener.from_tasks(wire.TaskStarted(step_id=STEP, rank=0, pid=1))
+            one.listener.forward_to_client(wire.TaskStarted(step_id=STEP, rank=0, pid=1))
 
             assert one.handler.attached == [True, False]
             assert one.handler.lost == []
