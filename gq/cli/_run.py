@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-"""As if SIGPIPE had ended it."""
+"""Exit status of a process that SIGPIPE ended."""
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

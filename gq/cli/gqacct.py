@@ -132,11 +132,11 @@ def _absence(client: Client, word: JobWord) -> Refusal:
 
 
 class Chosen(NamedTuple):
-    """What ``--jobs`` names: jobs with all of their steps, and steps alone."""
+    """The jobs that ``--jobs`` names, with all of their steps, and the steps that it names alone."""
 
     jobs: NamedJobs
     steps: dict[JobWord, frozenset[int]]
-    """Of jobs that are not named as a whole."""
+    """Named steps of jobs that are not named as a whole."""
 
     @staticmethod
     def of(named: Sequence[tuple[JobWord, int | None]]) -> Chosen:
@@ -148,11 +148,11 @@ class Chosen(NamedTuple):
         return Chosen(NamedJobs.of(job for job, _ in named), steps)
 
     def narrowed(self, jobs: Sequence[JobInfo]) -> list[JobInfo]:
-        """With those steps only that were named."""
+        """Return the job with only the named steps."""
         return [self._narrowed(job, self.steps_of(job)) for job in jobs] if self.steps else list(jobs)
 
     def steps_of(self, job: JobInfo) -> frozenset[int] | None:
-        """Those that were named of it; None: all of them, and the job itself."""
+        """Return the named steps of the job; None: the job itself and all its steps."""
         steps = self.steps.get(JobWord(job.job_id))
         if steps is None and job.array_job_id is not None and job.array_task_id is not None:
             steps = self.steps.get(JobWord.of(job.array_job_id, job.array_task_id))

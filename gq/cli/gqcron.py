@@ -37,9 +37,9 @@ FRESH = """\
 # #GQ --gpus=1 --time=2h --output=nightly-%j.log
 # 0 20 * * 1-5 ./train.sh
 """
-"""What whoever has no crontab begins with."""
+"""Initial text for a user without a crontab."""
 NAME = "crontab"
-"""What complaints call a text that is being edited."""
+"""Name of an edited text in error messages."""
 EDITOR = "vi"
 _SHOWING = ("list", "list-next", "status", "all")
 _ACTIONS = ("edit", "list", "remove", "list-next", "status", "all")
@@ -69,7 +69,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _action(arguments: Arguments) -> str:
-    """What is to be done; a file replaces the crontab.  ``--list`` with ``--status`` is ``--status``."""
+    """Return the requested action; a file replaces the crontab.  ``--list`` with ``--status`` is ``--status``."""
     given = [name for name in _ACTIONS if arguments.has(name)]
     if len(given) == 2 and given[0] == "list" and given[1] in ("list-next", "status"):
         given = given[1:]

@@ -119,7 +119,7 @@ def _end_step(client: Client, step: _Step, signum: int | None, arguments: Argume
 
 
 def _scope(arguments: Arguments) -> str:
-    """Whom a signal reaches: the steps; with --batch the script; with --full both."""
+    """Return the scope of a signal: steps by default, with --batch the script, with --full both."""
     if arguments.has("full"):
         return "all"
     return "batch" if arguments.has("batch") else "steps"
@@ -131,7 +131,7 @@ def _tell(arguments: Arguments, text: str) -> None:
 
 
 def _tell_gone(arguments: Arguments, text: str) -> None:
-    """That there is nothing left to end."""
+    """Report that no job is left to end."""
     if arguments.has("verbose") or (sys.stderr.isatty() and not arguments.has("quiet")):
         warn(text)
 

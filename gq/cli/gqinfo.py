@@ -43,7 +43,7 @@ NODE_COLUMNS = (
     Column("ISOLATION", is_wide=True, is_wrapped=True),
 )
 MORE_COLUMNS = tuple(Column(name, is_wide=True) for name in ("FEATURES", "RESOURCES", "DATA", "SWITCH"))
-"""Of nodes, where any has such."""
+"""Columns that are shown if any node has a value for them."""
 REASON_COLUMN = Column("REASON", is_wide=True)
 FUNCTIONS = IsolationLevels.__struct_fields__
 ISOLATION_COLUMNS = (Column("NODE"), *(Column(function.upper()) for function in FUNCTIONS))

@@ -80,7 +80,7 @@ def _row(job: PriorityInfo, names: Sequence[str], is_norm: bool) -> list[str]:
 
 
 def label(job: PriorityInfo, most: int | None = None) -> str:
-    """As `gqstat` names it."""
+    """Return the job's name as `gqstat` shows it."""
     return array_label(job.job_id, job.array_job_id, job.array_task_id, job.array_tasks, most)
 
 

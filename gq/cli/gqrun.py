@@ -93,16 +93,16 @@ def _selected(components: list[Arguments]) -> list[tuple[str, ...]]:
 
 
 class Work(NamedTuple):
-    """What a step is to do."""
+    """The commands of a step and the resources that it requests."""
 
     commands: list[tuple[str, ...]]
-    """One for each component."""
+    """Command of each component."""
     request: StepRequest
     roles: list[tuple[str, ...]]
-    """Of each component, by name or number."""
+    """Role of each component, by name or number."""
 
     def programs(self, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """By role; `names`: of all roles of the job."""
+        """Return the command of each role, empty for a single command; `names` are all roles of the job."""
         if len(self.commands) == 1:
             return {}
         return {
@@ -233,7 +233,7 @@ def _run_step(
 
 
 def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
-    """What the options ask of an allocation."""
+    """Return the request for a step in an allocation, from the options."""
     wanted = resource_request(options)
     if wanted.gpu_type is not None:
         message = f"a step has GPUs of its job's type; `{wanted.gpu_type}` cannot be chosen here"
@@ -282,7 +282,7 @@ def create_step(client: Client, job_id: int, request: StepRequest, note: Note) -
 
 
 def _step_environment(client: Client, job_id: int, options: Arguments) -> dict[str, str]:
-    """As exported, with the job's own variables: ours if we are in that job, else asked for."""
+    """Return the exported environment with the job's own variables: ours if we run in that job, else gqd's."""
     exported = job_environment(options)
     if os.environ.get("GQ_JOB_ID") == str(job_id):
         return exported | {name: value for name, value in os.environ.items() if name not in exported and _is_ours(name)}

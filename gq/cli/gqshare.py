@@ -66,7 +66,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _shares(client: Client, arguments: Arguments, explained: str) -> Shares:
-    """What is asked for; who asks for no user and is in no account yet sees the accounts."""
+    """Return the requested shares; without a user, a caller who is in no account sees the accounts."""
     request = ListShares(accounts=arguments.words("account"), users=_users(arguments), explain=explained)
     try:
         return ask(client, request, Shares)
@@ -78,7 +78,7 @@ def _shares(client: Client, arguments: Arguments, explained: str) -> Shares:
 
 
 def _users(arguments: Arguments) -> tuple[str, ...]:
-    """Whose lines besides those of accounts: one's own, those named, or (none) all."""
+    """Return the users whose lines are shown: the caller, the named users, or (empty) all."""
     if arguments.has("all") or arguments.has("guarantees"):
         return ()
     return arguments.words("user") or (own_name(),)
@@ -123,7 +123,7 @@ def _percent(part: float) -> str:
 
 
 def _level(level_fs: float | None) -> str:
-    """Of whom has used nothing there is no end to it."""
+    """Format the fair-share level, which has no upper bound for a holder without usage."""
     return "-" if level_fs is None else f"{level_fs:.2f}" if level_fs < 1000 else ">999"
 
 

@@ -111,7 +111,7 @@ def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[Jo
 
 
 def _noting_asks(pages: Iterable[Sequence[JobInfo]], asked: list[JobInfo]) -> Iterator[Sequence[JobInfo]]:
-    """Of one's own jobs those of which something is asked are put into the list."""
+    """Yield the pages, and collect the caller's jobs with open questions in `asked`."""
     own = os.getuid()
     for page in pages:
         asked += [job for job in page if job.open_asks and job.uid == own]

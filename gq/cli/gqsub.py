@@ -75,9 +75,9 @@ def run(arguments: Arguments) -> int:
 
 
 def _options(arguments: Arguments, components: list[list[ParsedOption]], script: Script, place: int) -> list[Arguments]:
-    """Of each component of the stage at this place.
+    """Return the options of each component of the stage with index `place`.
 
-    The gate of the command line is one between stages, and before a job alone.
+    The gate of the command line applies between stages; without a chain it applies before the job.
     """
     header = read_header(script.data.decode(errors="replace"), script.file) if script.file else None
     for note in header.notes if header else ():

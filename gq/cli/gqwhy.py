@@ -41,7 +41,7 @@ def _show(found: list[tuple[JobWord, Explanation]], is_one_of_several: bool) -> 
 
 
 def _explained(client: Client, job: JobWord) -> Explanation | Refusal:
-    """One that is unknown keeps nobody from hearing of the others."""
+    """Return the job's explanation, or the refusal, so that an unknown job does not stop the others."""
     try:
         return _explain(client, job)
     except Refusal as refusal:
@@ -70,7 +70,7 @@ def _end_of_job(job: JobInfo) -> Explanation:
 
 
 def _bare_end(job: JobInfo) -> str:
-    """What is left to say where no sentence was kept."""
+    """Return a sentence on the job's end, for a job without a recorded sentence."""
     if job.signal:
         return f"it is {job.state}: signal {job.signal} ended it"
     return f"it is {job.state}" + (f", with exit code {job.exit_code}" if job.exit_code is not None else "")

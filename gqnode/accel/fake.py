@@ -29,7 +29,7 @@ _NAMESPACE = uuid.UUID("6f1c2a52-6c1b-4a53-9d6f-4be0c1d1f0a7")
 
 
 class ScriptPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of a script."""
+    """A line of the script that drives the fake GPUs."""
 
     at_s: float
     utilisation_percent: int = 0

@@ -1,4 +1,4 @@
-"""What people call a GPU: NVML's product name without maker, form and memory.  Pure."""
+"""Derives the common name of a GPU from NVML's product name, without maker, form and memory.  Pure."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class _Device:
     """NVML's opaque pointer."""
     uuid: str
     bus_id: str
-    """Of PCI, as sysfs writes it."""
+    """PCI address, as sysfs writes it."""
 
 
 class NvmlAccelerators:
@@ -199,7 +199,7 @@ class NvmlAccelerators:
         )
 
     def _processes(self, nvml: ModuleType, device: _Device) -> tuple[GpuProcess, ...]:
-        """One that computes and draws is in both lists, with the same memory."""
+        """Return the processes on the GPU; one that computes and draws is in both of NVML's lists."""
         found: dict[int, GpuProcess] = {}
         for call in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
             for process in self._ask(call, device.handle) or ():
@@ -219,7 +219,7 @@ class NvmlAccelerators:
                 self._notes.append(f"GPU {device.index}: Xid errors cannot be watched: {error}")
 
     def _new_xids(self, nvml: ModuleType) -> dict[int, list[int]]:
-        """By GPU index.  Found by pointer: a GPU that has just broken may not tell its name any more."""
+        """Return new Xid errors by GPU index, found by the device pointer: a broken GPU may give no name."""
         xids: dict[int, list[int]] = {}
         if self._xid_events is None:
             return xids

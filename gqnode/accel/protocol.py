@@ -1,8 +1,4 @@
-"""What an accelerator library means to the node daemon: which GPUs there are and what they do now.
-
-Implemented by `nvml` (NVIDIA's) and `fake` (pretended by configuration).  Calls block for milliseconds, so the loop
-makes them in a thread, one at a time.  An implementation never decides who may use a GPU.
-"""
+"""The accelerator library that the node daemon uses: the GPUs of the machine and their present state."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU at one moment."""
+    """The state of a GPU at a moment."""
 
     index: int
     does_answer: bool = True
@@ -45,7 +41,7 @@ class Accelerators(Protocol):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """What jobs may ask for by ``--constraint``: ``driver`` and ``cuda``, the newest CUDA that the driver runs."""
+        """Return attributes for ``--constraint``: ``driver`` and ``cuda``, the newest CUDA that it runs."""
         ...
 
     def discover(self) -> tuple[Gpu, ...]:
@@ -53,7 +49,7 @@ class Accelerators(Protocol):
         ...
 
     def sample(self) -> tuple[GpuSample, ...]:
-        """One sample for each discovered GPU, by index."""
+        """Return a sample of each discovered GPU, by index."""
         ...
 
     def close(self) -> None: ...

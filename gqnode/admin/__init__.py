@@ -1,1 +1,1 @@
-"""What root does to make a host a node, or to take it out: `gqnode join`, `gqnode leave`."""
+"""Commands with which root makes a host a node, or removes it: `gqnode join`, `gqnode leave`."""

@@ -54,7 +54,7 @@ _NEW_TOKEN = "`gqctl token create` on the controller makes another"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for; empty: not said."""
+    """The options of the command; empty: not given."""
 
     endpoint: str
     name: str = ""
@@ -66,7 +66,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Address(NamedTuple):
-    """Of the controller."""
+    """Address of the controller."""
 
     endpoint: str
     host: str
@@ -179,7 +179,7 @@ def _check_fresh(location: Location, is_anew: bool) -> None:
 
 
 def _check_settings(location: Location, wish: Wish, name: str, own_address: str) -> None:
-    """What is to be written can be read again: found out before the token is used."""
+    """Check that the settings to be written can be read back, before the token is used."""
     likely = wire.Joined(cluster="gq", node=name)
     parse_config(_settings(location, wish, likely, own_address), location.config_path)
 
@@ -237,9 +237,9 @@ class _JoinLink:
 
     def __init__(self, address: Address, link: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
         self.is_connected = False
-        """Somebody opened, who may still turn out to be another."""
+        """Whether a server answered, which may still be another than the token's controller."""
         self._is_up = False
-        """It is the controller of the token, which knows the token."""
+        """Whether the token's controller has completed the handshake."""
         self._address = address
         self._link = link
         self._monitor = monitor
@@ -366,7 +366,7 @@ def _write(location: Location, wish: Wish, joined: wire.Joined, server_key: byte
 
 
 _OF_JOINING = ("name", "address", "controller", "step_listen")
-"""What joining says of a node; the rest of its table is the administrator's."""
+"""Settings of a node that joining writes; all others are the administrator's."""
 
 
 def _kept(before: str, fresh: str, joined: wire.Joined, path: str) -> str:
@@ -433,7 +433,7 @@ controller = "{endpoint}"
 
 
 def is_part_of_cluster(location: Location, node: str) -> bool:
-    """By the word of the node's daemon: what root asks from a compute node the controller would refuse, and note."""
+    """Whether the node's daemon says that it is linked; the controller would refuse root of a compute node."""
     try:
         pid = int(Path(location.member_path(node)).read_text())
     except (OSError, ValueError):

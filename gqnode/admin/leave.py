@@ -38,7 +38,7 @@ _POLL_S = 0.05
 
 
 def leave(location: Location, own_node: Callable[[Config], NodeSettings], is_forced: bool) -> list[str]:
-    """What is to be said in the end."""
+    """Remove this host from the cluster; return the closing messages."""
     if os.geteuid() != 0:
         raise Refusal("needs_root", "`gqnode leave` changes this host for all users: run it as root")
     config = load_config(location)
@@ -78,7 +78,7 @@ def _jobs(spool: Path) -> list[str]:
 
 
 def _unended(spool: Path) -> list[str]:
-    """Of which something may run; when no daemon writes there any more."""
+    """Return the attempts that may still have processes; valid once no daemon writes there any more."""
     if not spool.is_dir():
         return []
     records = Spool(str(spool)).load()
@@ -111,7 +111,7 @@ def _daemon_pid(spool: Path) -> int | None:
 
 
 def _end_daemon(spool: Path, grace_s: int, has_jobs: bool) -> None:
-    """With its jobs or without; also not started again at the next boot."""
+    """End the daemon, with or without its jobs, and do not start it again at the next boot."""
     if service.has_systemd():
         service.disable(service.NODE)
     if has_jobs:
@@ -165,7 +165,7 @@ def _text_without(config: Config, node: NodeSettings) -> str:
 
 
 def _write_settings(path: Path, text: str) -> None:
-    """What was there stays beside it."""
+    """Write the settings; the previous file is kept beside the new file."""
     write_file(path.with_name(f"{path.name}.old"), path.read_text("utf-8"), 0o644)
     if text:
         write_file(path, text, 0o644)

@@ -30,7 +30,7 @@ def find_inventory(
     pinned: tuple[int, ...] | None = None,
     attributes: Mapping[str, str] | None = None,
 ) -> Inventory:
-    """What the configuration says, else what is found.
+    """Return the inventory from the configuration, completed by detected values.
 
     ``chooses_user``: jobs can run as their submitters.  ``pinned``: the machine's CPUs behind the node's, where each of
     these is one.  ``attributes``: what the accelerators say.
@@ -56,7 +56,7 @@ def find_inventory(
 
 
 def machine_attributes() -> dict[str, str]:
-    """What every node says of itself, for ``--constraint``."""
+    """Return the attributes that every node has for ``--constraint``."""
     system = os.uname()
     return {"arch": system.machine, "kernel": system.release}
 
@@ -128,7 +128,7 @@ def user_name(uid: int) -> str:
 
 
 def login_environment(uid: int) -> dict[str, str]:
-    """What a login would have set; gq's own commands are on the path, wherever they are installed."""
+    """Return the variables that a login would set; gq's own commands are on the path."""
     path = f"{Path(sys.executable).parent}:{DEFAULT_PATH}"
     try:
         entry = pwd.getpwuid(uid)

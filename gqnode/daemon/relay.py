@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 10_000
 """Requests on their way.  Over it, those of who has most here are forgotten, oldest first; their clients ask again."""
 MAX_KEPT_BYTES = 32 * 1024 * 1024
-"""Of all of them together; likewise."""
+"""Maximum size of all waiting requests; above it the oldest of the largest user are dropped, too."""
 MAX_UNNAMED = 1_000
 """Requests that wait for the name service; more are dropped, and asked again."""
 FORGET_S = 120.0
@@ -55,7 +55,7 @@ class _Waiting(NamedTuple):
 
 
 class _Queue:
-    """What waits, oldest first, and how much of it is whose."""
+    """Waiting requests, oldest first, and the share of each user."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
@@ -90,7 +90,7 @@ class _Queue:
             self.take(oldest.asked.relay_id)
 
     def forget_surplus(self) -> None:
-        """Of who has most, so that nobody's requests push out those of others.  The latest of all may stay alone."""
+        """Drop requests of the user with the most requests, so that other users lose none; the newest may stay."""
         while len(self._waiting) > 1:
             if len(self._waiting) > MAX_WAITING:
                 greediest = max(self._of, key=lambda uid: len(self._of[uid]))

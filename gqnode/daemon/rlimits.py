@@ -63,7 +63,7 @@ def _is_over(one: int, other: int) -> bool:
 
 
 def _check_may_set(name: str, number: int, hard: int, key: str) -> None:
-    """By trying: what is refused now would be refused to every job."""
+    """Try to set the limit: a limit that is refused now would be refused to every job."""
     own_soft, own_hard = resource.getrlimit(number)
     if not _is_over(hard, own_hard):
         return

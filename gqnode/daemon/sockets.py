@@ -165,7 +165,7 @@ def serve_curve(socket: Socket, keys: KeyPair) -> None:
 
 
 def peer_uid(frame: zmq.Frame) -> int | None:
-    """Of the process at the other end of an ipc link, by the kernel's word; None where it gave none."""
+    """Return the uid of the process at the other end of an ipc link; None if the kernel gave none."""
     found = credentials(frame)
     return None if found is None else found[0]
 

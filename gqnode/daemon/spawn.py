@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 READ = b"\0read"
-"""As in `forkserver`, which the daemon does not load; a test compares them."""
+"""Equal to `forkserver.READ`, which the daemon does not load; a test compares them."""
 REQUEST_TIMEOUT_S = 10.0
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gqnode.shepherd.forkserver import serve; serve(int(sys.argv[2]))"
@@ -41,7 +41,7 @@ class Spawner:
 
     @property
     def pid(self) -> int | None:
-        """Of the forkserver, while there is one."""
+        """Process id of the forkserver, while it runs."""
         return self._process.pid if self._process else None
 
     def spawn(self, directory: str, link: socket.socket) -> None:

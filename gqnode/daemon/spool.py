@@ -1,4 +1,4 @@
-"""What this node must remember of its attempts: ``<root>/<job>.<attempt>/``, one directory each.
+"""The spool: files on the attempts of this node, in ``<root>/<job>.<attempt>/``.
 
 It holds the record, the script and environment that the order named, and what the attempt's shepherd writes
 (see `gqnode.shepherd.shepherd`).  Everything is there whole or not at all, whichever process is killed when.
@@ -63,7 +63,7 @@ class _Kept(NamedTuple):
 
 
 class Spool:
-    """One user at a time: the node daemon's loop."""
+    """The spool of one node daemon, used on its loop."""
 
     def __init__(self, root: str) -> None:
         """Makes the root, readable for its owner only; `OSError` if that cannot be."""
@@ -72,11 +72,11 @@ class Spool:
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(AttemptRecord)
         self._present: set[AttemptId] = set()
-        """Those that certainly have a directory."""
+        """Attempts that certainly have a directory."""
         self._file_named: set[AttemptId] = set()
-        """Those whose record's name in their directory is durable."""
+        """Attempts whose record has a durable name in their directory."""
         self._named: set[AttemptId] = set()
-        """Those whose directory's name is."""
+        """Attempts whose directory has a durable name."""
         self._kept: list[_Kept] = []
         """For attempts to come."""
 

@@ -40,7 +40,7 @@ class Users:
         self._rule = rule
         self._chooses = chooses
         self._is_for_all = False
-        """As the controller says, whatever this daemon can do."""
+        """Whether the controller says that the cluster is shared, whatever this daemon can do."""
         self._loop = asyncio.get_running_loop()
         self._is_shared: asyncio.Future[bool] = self._loop.create_future()
         if not chooses:
@@ -59,7 +59,7 @@ class Users:
         return self._is_shared.done() and not self._is_shared.cancelled()
 
     def hear(self, is_shared: bool) -> None:
-        """What the controller says of the cluster."""
+        """Take the controller's answer whether the cluster is shared."""
         self._is_for_all = is_shared
         is_shared = is_shared and self._chooses
         if not self._is_shared.done():
@@ -69,12 +69,12 @@ class Users:
             self._is_shared.set_result(is_shared)
 
     def close(self) -> None:
-        """Who waits for an answer is cancelled."""
+        """Stop the look-ups; callers that wait for one are cancelled."""
         self._is_shared.cancel()
         self._threads.close()
 
     async def account_of(self, launch: Launch) -> Account | None:
-        """Whom an attempt's processes run as; None: as the daemon.  `UserError` if it cannot run here."""
+        """Return the account for the attempt's processes; None: the daemon's.  `UserError` if it cannot run here."""
         if not await asyncio.shield(self._is_shared):
             self._refuse_strangers(launch)
             self._refuse_own_root()

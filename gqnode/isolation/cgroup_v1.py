@@ -14,7 +14,7 @@ from gqnode.isolation.tree import Tree, exists, read, read_keyed, write
 
 CFS_PERIOD_US = 100_000
 SHARES_PER_CPU = 128
-"""So that a cell of 2048 CPUs is still told from a larger one: the kernel's range is 2 … 262144."""
+"""Small enough to tell a cell of 2048 CPUs from a larger one: the kernel's range is 2 … 262144."""
 MAX_SHARES = 262_144
 USUAL_SHARES = 1024
 _UNLIMITED = -1

@@ -128,7 +128,7 @@ def _leave(base: str) -> None:
 
 
 def _enable(directory: str) -> None:
-    """One by one: a controller that cannot be had must not keep the others away."""
+    """Enable controllers separately, so that an unavailable controller does not prevent the others."""
     offered = set(read(f"{directory}/cgroup.controllers").split())
     for controller in CONTROLLERS:
         if controller not in offered:

@@ -31,7 +31,7 @@ LEVELS = {
     "pids": ("cgroup2", "cgroup1", "none"),
     "kill": ("cgroup2", "cgroup1", "subreaper"),
 }
-"""By function, best first.  The last ones need no cgroup; `none` is also a word for them."""
+"""Levels by function, best first; the last levels need no cgroup, and `none` stands for them, too."""
 _PIDS_SHARE_PERCENT = 15
 _LEAST_PIDS = 64
 _WITHOUT_CGROUP = {"cpu": "none", "cpuset": "none", "memory": "watched", "devices": "environment", "pids": "none"}
@@ -81,7 +81,7 @@ def default_pids_max(mounts: CgroupMounts) -> int:
 
 
 def _pids_limits_above(base: Path) -> list[int]:
-    """What the groups that all cells are in may have, as far as this mount shows them."""
+    """Return the process limits of the groups above the cells, as far as this mount shows them."""
     words = [_pids_limit(group) for group in (base, *base.parents)]
     return [int(word) for word in words if word.isdecimal()]
 
@@ -100,7 +100,7 @@ def _digest(state_dir: str) -> str:
 
 
 class _Chooser:
-    """One choice; thrown away after it."""
+    """Makes a single choice of enforcers and is then discarded."""
 
     def __init__(
         self, mounts: CgroupMounts, cluster: str, node: str, facts: NodeFacts, asked: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""One function of isolation (CPU, memory, devices …) by one cgroup version: the parts that `Cells` combines."""
+"""An enforcer applies one function of isolation (CPU, memory, devices …) with one cgroup version, for `Cells`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gqnode.isolation.tree import Tree
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same for all cells of a node."""
+    """Facts that are the same for all cells of a node."""
 
     cpu_ids: tuple[int, ...] | None = None
     """The machine's CPU behind each of the node's CPU ids; None: the node pretends to have more, or shares them."""
     guarded: dict[str, DeviceNumber] = {}
     """Device nodes that only a cell with a grant may open."""
     control: tuple[DeviceNumber, ...] = ()
-    """Those that every cell with any grant may open, and no other."""
+    """Devices that a cell with any GPU may open, and other cells may not."""
     pids_max: int = 0
     """Most processes and threads of one cell."""
 
@@ -35,7 +35,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(number for number in self.every_device() if number not in allowed)
 
     def every_device(self) -> tuple[DeviceNumber, ...]:
-        """That any cell is kept from, each once."""
+        """All devices that cells can be denied, each once."""
         return tuple(dict.fromkeys([*self.guarded.values(), *self.control]))
 
 

@@ -128,7 +128,7 @@ def _kill_frozen(directory: str, freeze: Callable[[str], bool], thaw: Callable[[
 
 
 def _wait_for(is_so: Callable[[], bool]) -> None:
-    """What is late freezes all the same, by itself."""
+    """Wait for the state; a freeze that is late still completes by itself."""
     deadline = time.monotonic() + FREEZE_WAIT_S
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.001)

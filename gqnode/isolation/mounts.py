@@ -24,7 +24,7 @@ class CgroupMounts(msgspec.Struct, frozen=True, kw_only=True):
 
     v2: str | None = None
     v1: dict[str, str] = {}
-    """By controller; controllers that are mounted together share one."""
+    """Mount by controller; controllers that are mounted together share a mount."""
 
 
 def find_mounts(is_root: bool, mountinfo: str, own_groups: str) -> CgroupMounts:
@@ -46,7 +46,7 @@ def find_mounts(is_root: bool, mountinfo: str, own_groups: str) -> CgroupMounts:
 
 
 def own_mounts() -> CgroupMounts:
-    """What this process finds."""
+    """Return the cgroup mounts that this process sees."""
     mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     try:
         own_groups = Path("/proc/self/cgroup").read_text("utf-8", "surrogateescape")

@@ -36,7 +36,7 @@ class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Isolation(Protocol):
     @property
     def levels(self) -> IsolationLevels:
-        """What is enforced, and how."""
+        """The level at which each function is enforced."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""One cgroup hierarchy as this node uses it: ``<base>/gq/<cluster>/<node>/<job>.<attempt>[/<job>.<attempt>.<step>]``.
+"""The cgroup directories of this node: ``<base>/gq/<cluster>/<node>/<job>.<attempt>[/<job>.<attempt>.<step>]``.
 
 Owns directories and the reading and writing of their files; knows nothing of what a file means.  Every failure is an
 `IsolationError` with the path and the kernel's error number.  Two node daemons may make and remove the common
@@ -142,7 +142,7 @@ def make_directory(path: str) -> None:
 
 
 def remove_directories(path: str) -> None:
-    """With those inside; only directories can be removed in a cgroup file system, and only they need to be."""
+    """Remove the directory and those in it; a cgroup file system lets only directories be removed."""
     deadline = time.monotonic() + BUSY_WAIT_S
     while True:
         try:
@@ -159,7 +159,7 @@ def remove_directories(path: str) -> None:
 
 
 def write(path: str, text: str) -> None:
-    """One write(2): the kernel takes a cgroup file's new value whole, or refuses it."""
+    """Write a cgroup file in a single write(2): the kernel takes the whole value or refuses it."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:

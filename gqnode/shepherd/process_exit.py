@@ -1,4 +1,4 @@
-"""The exit of a process as its reaper saw it.  Pure."""
+"""The exit of a process as its reaper saw it."""
 
 from __future__ import annotations
 

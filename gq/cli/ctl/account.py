@@ -60,7 +60,7 @@ def count_or(word: str) -> Callable[[str], int | None]:
 
 
 def a_name(text: str) -> str:
-    """As it is written; which names there can be the controller knows."""
+    """Read an account or user name; the controller knows which names exist."""
     if not text.strip() or "=" in text:
         raise ValueError(f"`{text}` is not a name; options stand for themselves, as in --shares=2")
     return text.strip()
@@ -255,7 +255,7 @@ def _as_it_is(member: MemberInfo, answer: Accounts) -> MemberInfo:
 
 
 def _member_row(member: MemberInfo, is_grouped: bool) -> tuple[str, ...]:
-    """Who was not added, and is in no group of the account, is there for the jobs that they had."""
+    """Show a member; a user who is in no group of the account any more is listed because of earlier jobs."""
     default = "yes" if member.is_default else "no"
     of = ("group" if is_grouped else "jobs") if member.from_group else "hand"
     return member.user, member.account, str(member.shares), default, of

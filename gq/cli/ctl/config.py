@@ -55,7 +55,7 @@ def _json(key: str, value: object, origin: str) -> dict[str, JsonValue]:
 
 
 def _text(value: object) -> str:
-    """As in the file, near enough."""
+    """Return the setting's value roughly as gq.toml writes it."""
     return "-" if value is None else " ".join(_words(msgspec.to_builtins(value))) or "-"
 
 

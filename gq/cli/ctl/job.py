@@ -134,7 +134,7 @@ def _update(arguments: Arguments) -> int:
 
 
 def _changes(arguments: Arguments) -> Arguments:
-    """What is to change: options, and scontrol's words such as ``account=nlp``."""
+    """Return the requested changes, from options and from scontrol's words such as ``account=nlp``."""
     said = [given for operand in arguments.operands for given in _scontrol_change(operand)]
     own = [one for one in (*arguments, *said) if one.name == THROTTLE.name]
     return Arguments([*merge(one for one in (*arguments, *said) if one.name != THROTTLE.name), *own])
@@ -164,7 +164,7 @@ def _scontrol_change(operand: str) -> list[ParsedOption]:
 
 
 def _change(changes: Arguments, now: float) -> UpdateJob:
-    """What is to change, but for the resources, which depend on what a job asks for now."""
+    """Return the requested change without the resources, which depend on the job's present request."""
     is_computed = changes.text("priority").lower() == BY_FACTORS
     is_auto = changes.text(THROTTLE.name).lower() == AUTO
     return UpdateJob(
@@ -202,7 +202,7 @@ def _text(changes: Arguments, name: str) -> str | None:
 
 
 def _asked_now(client: Client, word: JobWord) -> ResourceRequest:
-    """Of an array the request of its record, or of the first of the tasks that have left it."""
+    """Return the job's present request; for an array its record's, or that of its first separate task."""
     named = only(word)
     jobs = ask(client, ListJobs(filter=JobFilter(job_ids=named.job_ids, tasks=named.tasks)), Jobs).jobs
     if not jobs:
@@ -270,7 +270,7 @@ def job_detail(job: JobInfo) -> dict[str, object]:
 
 
 def _grant_json(grant: Grant) -> dict[str, object]:
-    """What is held on one node; of a gang of roles also by whom."""
+    """Return the resources held on a node; for a job with roles also the resources of each role."""
     shown = {"node": grant.node, **_share_json(grant)}
     if grant.resources:
         shown["resources"] = {one.name: one.count for one in grant.resources}

@@ -19,7 +19,7 @@ from gq.wire.client import AddKey, Done, Identity, Keys, ListKeys, RevokeKey, Wh
 
 SHOWN_CHARACTERS = 8
 LEAST_CHARACTERS = 6
-"""Of a key, to name it by."""
+"""Minimum number of characters of a key that name it."""
 
 _WORDS = {KeyKind.NODE: "node", KeyKind.USER: "user", KeyKind.JOIN: "token"}
 _COLUMNS = (
@@ -92,7 +92,7 @@ def _add(arguments: Arguments) -> int:
 
 
 def _tell_client(identity: Identity) -> None:
-    """What the machine of the key needs to know of the cluster."""
+    """Print the configuration that the key's machine needs to reach the cluster."""
     if not identity.client_endpoint:
         warn("The key is enrolled, and nobody can come in with it yet: gq.toml of the controller has no")
         warn("`listen_clients` in [controller].")

@@ -71,7 +71,7 @@ def _gpu_hours(text: str) -> float:
 
 
 def shown_amount(of: str, most: float) -> str:
-    """As `amount` reads it."""
+    """Format an amount so that `amount` can read it."""
     if of == "memory":
         return format_memory(int(most))
     return format_duration(int(most)) if of == "time" else f"{most:.10g}"
@@ -89,7 +89,7 @@ def _assignment(text: str) -> tuple[str, float]:
 
 
 def _holders(arguments: Arguments) -> list[tuple[Holder, str]]:
-    """Whom the options name, at least one."""
+    """Return the holders of limits that the options name, at least one."""
     found = [(Holder(option.name), name) for option in _WHOSE for name in arguments.words(option.name)]
     if not found:
         raise UsageError("missing_option", "nothing says whose limit", "add --user=USER, --account=NAME or --qos=NAME")

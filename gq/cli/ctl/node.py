@@ -106,7 +106,7 @@ def node_detail(node: NodeInfo) -> dict[str, object]:
 
 
 def _record(node: NodeInfo) -> dict[str, object]:
-    """As `node_detail`, with what people read more easily."""
+    """Return the fields of `node_detail` with values formatted for people."""
     return {
         **node_detail(node),
         "gpus": [_gpu(gpu) for gpu in node.gpus],

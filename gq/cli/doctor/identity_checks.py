@@ -1,7 +1,6 @@
-"""What `gq doctor` asks about people: who the controller takes them for, and who was turned away.
+"""The checks of `gq doctor` on users: which user the controller sees, and which hosts it refused.
 
-A name must mean the same number on all hosts of a cluster: a login host is asked about all of its users, as each of
-them.
+A user name must have the same uid on all hosts of a cluster; on a login host, all its users are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gq.host.interpreter import isolated_python
 _MAX_USERS = 16
 _ASK_S = 4.0
 _LOWEST_UID, _HIGHEST_UID = 1000, 60_000
-"""Of people; what is outside are programs."""
+"""Range of uids of people; other uids belong to programs."""
 _NO_SHELLS = frozenset({"nologin", "false", "sync"})
 _MISMATCH = r"user (\S+) has uid (\d+) .*and uid (\d+) on the controller"
 _STRANGER = r"user (\S+) \(uid (\d+) .*\) is not known on the controller"
@@ -76,7 +75,7 @@ def vouching(host: Host) -> Iterator[CheckResult]:
 
 
 def _mismatch(message: str) -> CheckResult:
-    """With the command that gives the user one number."""
+    """Return a failed result with the command that gives the user the same uid on both hosts, if it is known."""
     if found := re.search(_MISMATCH, message):
         name, here, there = found.groups()
         fix = f"usermod -u {there} {name} && chown -R --from={here} {there} ~{name}"

@@ -1,4 +1,4 @@
-"""What `gq doctor` asks of the machine itself: room, control groups, GPUs, and where home directories lie."""
+"""The checks of `gq doctor` on the machine: disk space, control groups, GPUs, and the place of home directories."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def mount_of(path: str) -> tuple[str, str, str]:
 
 
 def isolation(host: Host) -> Iterator[CheckResult]:
-    """What the node enforces, and why not more; where the controller does not tell, what the kernel offers."""
+    """Report functions that the node enforces weakly, and why; without the controller, what the kernel offers."""
     if host.node is None or host.node.login:
         return
     node = _own_info(host)
@@ -159,7 +159,7 @@ def _own_info(host: Host) -> NodeInfo | None:
 
 
 def _why_weak(host: Host, function: str, level: str) -> tuple[str, str]:
-    """What is missing for control groups to do it."""
+    """Return why control groups do not enforce this function, and the fix."""
     mounted = {kind: options for _, kind, options in _cgroup_mounts()}
     head = f"{function} is only `{level}`"
     running = host.process(NODE)
@@ -261,7 +261,7 @@ def gpus(host: Host) -> Iterator[CheckResult]:
 
 
 def _nvidia_on_bus() -> int:
-    """By /sys: display and 3D controllers of NVIDIA."""
+    """Return the number of NVIDIA display and 3D controllers that /sys lists."""
     found = 0
     for device in Path("/sys/bus/pci/devices").glob("*"):
         try:

@@ -1,7 +1,7 @@
-"""What `gq doctor` asks about the network: names, ports, and whether the encrypted handshake really completes.
+"""The checks of `gq doctor` on the network: names, ports, and whether the encrypted handshake completes.
 
-Nothing here waits for longer than `WAIT_S`; ports of many nodes are tried at once.  A port that refuses and one that
-says nothing are told apart: the first has no daemon behind it, the second a firewall before it.
+No check waits for longer than `WAIT_S`; ports of many nodes are tried at once.  A port that refuses is told from a port
+that does not answer: the first has no daemon, the second is behind a firewall.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def endpoint(text: str) -> Endpoint:
 
 
 def within(seconds: float, function: Callable[[], T], otherwise: T) -> T:
-    """What it returns, or `otherwise` if it takes too long: name servers that are away keep one waiting."""
+    """Return the call's result, or `otherwise` after the time limit: unreachable name servers block for long."""
     answers: list[T] = []
     thread = threading.Thread(target=lambda: answers.append(function()), daemon=True)
     thread.start()
@@ -117,7 +117,7 @@ def listening_on(port: int) -> list[str]:
 
 
 def only_loopback(addresses: list[str]) -> bool:
-    """Of the kernel's words, which are written backwards: 127.…, the same as IPv6 writes it, and ::1."""
+    """Whether the addresses, in the kernel's reversed notation, are all loopback: 127.…, mapped or not, and ::1."""
     mapped, v6 = "0000000000000000FFFF0000", "00000000000000000000000001000000"
     plain = [one.removeprefix(mapped) for one in addresses]
     return bool(plain) and all(one == v6 or (len(one) == 8 and one.endswith("7F")) for one in plain)
@@ -127,7 +127,7 @@ def only_loopback(addresses: list[str]) -> bool:
 
 
 def own_name(host: Host) -> Iterator[CheckResult]:
-    """What other hosts are told to reach this one by; Debian's installer maps it to 127.0.1.1."""
+    """Check the name by which other hosts reach this host; Debian's installer maps it to 127.0.1.1."""
     if host.config is None or not _has_other_hosts(host):
         return
     said = host.node.address if host.node is not None else host.config.controller.address
@@ -215,7 +215,7 @@ def _unreachable(at: Endpoint, code: int) -> CheckResult:
 
 
 def open_port(port: int) -> str:
-    """With the firewall that this host has; a cluster's hosts are mostly alike."""
+    """Return the command that opens a port with this host's firewall; hosts of a cluster are mostly alike."""
     if shutil.which("firewall-cmd"):
         return f"firewall-cmd --permanent --add-port={port}/tcp && firewall-cmd --reload"
     if shutil.which("ufw"):
@@ -226,7 +226,7 @@ def open_port(port: int) -> str:
 
 
 def _handshake(host: Host, at: Endpoint) -> Iterator[CheckResult]:
-    """With this node's key, as gqnode does it; nothing is said over the link."""
+    """Try the encrypted handshake with this node's key, as gqnode does; no message is sent."""
     assert host.node is not None and host.node.controller is not None
     if not host.is_root:
         yield CheckResult("network", Verdict.OK, f"{at.host} port {at.port} answers")

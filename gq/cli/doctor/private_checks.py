@@ -1,6 +1,6 @@
-"""What `gq doctor` looks at: one function per question, each with a verdict and the way to mend it.
+"""The checks of `gq doctor` on a private cluster: one function per check, each with a verdict and a fix.
 
-Every check only looks.  They go from the ground up: what the first ones find often explains the later ones.
+Checks change nothing.  Basic checks come first, because their results often explain later results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIXED_BY = {
     "breaks off the handshake": " is part of cluster ",
     "does not let this node in": " is part of cluster ",
 }
-"""Words of an error → words of a later line of the same log that says that it is over."""
+"""Words of a logged error → words of a later line of the same log that says that the error is fixed."""
 MIN_PYTHON = (3, 11)
 
 
@@ -54,7 +54,7 @@ class Verdict(StrEnum):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """The answer to one question."""
+    """The result of one check."""
 
     check: str
     verdict: Verdict
@@ -63,7 +63,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked at, as far as it is there."""
+    """The facts that the checks examine; None where a fact is not available."""
 
     location: Location
     config: Config | None
@@ -78,7 +78,7 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_errors(self) -> dict[str, tuple[str, str]]:
-        """By name of a daemon that does not run: message and hint of the error that ended it."""
+        """Message and hint of the error that ended each stopped daemon, by the daemon's name."""
         dead = [daemon for daemon in self.daemons if daemon.pid() is None]
         return {daemon.name: error for daemon in dead if (error := last_error(daemon.log_path)) is not None}
 
@@ -105,7 +105,7 @@ def commands_on_path(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def directory(context: CheckContext) -> Iterator[CheckResult]:
-    """Owner and mode: what lies there is for its owner alone, whose cluster root may look over, too."""
+    """Check owner and mode: the directory is for its owner alone, and root may run this check."""
     path = Path(context.location.state_dir)
     try:
         found = path.stat()
@@ -250,7 +250,7 @@ def clocks(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def accelerators(context: CheckContext) -> Iterator[CheckResult]:
-    """What NVML shows against what the nodes offer."""
+    """Report the GPUs that NVML shows, and the fake GPUs of gq.toml."""
     found = count_gpus()
     pretended = sum(len(node.fake_gpus) for node in context.config.nodes) if context.config is not None else 0
     if pretended:

@@ -1,6 +1,6 @@
-"""This host as a part of the system's cluster: what it is meant to be, what runs, and what the controller says.
+"""This host as a part of the system's cluster: its configured role, its daemons, and the controller's answer.
 
-Owns how `gq doctor` finds that out.  Only looks; what it may not look at it leaves out.
+This module gathers the facts for `gq doctor`.  It changes nothing and skips facts that it may not read.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from gq.model.node import ClusterInfo, NodeInfo
 from gq.wire.client import AuditTrail, Cluster, GetCluster, Identity, ListNodes, Nodes, QueryAudit, WhoAmI
 
 ANSWER_S = 3.0
-"""How long the controller may take."""
+"""Time limit for the controller's answer."""
 LATELY_S = 3600.0
 _OF_DOORS = frozenset({"HandshakeRefused", "Impostor", "Join", "RevokedKey", "TokenMisused", "TokenReused"})
-"""What the audit trail calls it when a host is refused."""
+"""Actions in the audit trail that record a refused host."""
 _FIXED_BY_JOIN = frozenset({"HandshakeRefused", "Join", "RevokedKey", "TokenReused"})
 UNIT_DIRS = (UNIT_DIR, "/usr/lib/systemd/system", "/lib/systemd/system")
 
@@ -50,19 +50,19 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     since: float
     node: str = ""
-    """What ``--name`` says."""
+    """Value of its option ``--name``."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked at, as far as it is there."""
+    """The facts about this host; None where a fact is not available."""
 
     location: Location
     config: Config | None
     config_error: GqError | None
     name: str
-    """Of the host."""
+    """Name of the host."""
     is_controller: bool
-    """gqd runs here, or is meant to."""
+    """Whether gqd runs here, or is meant to."""
     node: NodeSettings | None
     """The [[node]] that this host is, or is meant to be."""
     processes: tuple[Process, ...]
@@ -70,16 +70,16 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     answer: Answer | None = None
     answer_error: GqError | None = None
     asked_at: float = 0.0
-    """When the controller read its clock, by ours."""
+    """When the controller answered, on this host's clock."""
     answer_took_s: float = 0.0
     is_root: bool = True
     trail: tuple[AuditEntry, ...] = ()
-    """Hosts and tokens that were refused lately, as far as the caller may know."""
+    """Recent refusals of hosts and tokens, if the caller may read them."""
     trail_is_known: bool = False
 
     @property
     def controller(self) -> Location:
-        """Where gqd keeps its state."""
+        """Location of gqd's state."""
         return controller_location(self.location, self.config.controller.user if self.config is not None else "")
 
     def process(self, program: str) -> Process | None:
@@ -87,12 +87,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remote_node(self) -> bool:
-        """The controller is on another host."""
+        """Whether this host is a node of a controller on another host."""
         return self.node is not None and self.node.controller is not None
 
     @property
     def is_outside(self) -> bool:
-        """No host of the cluster: its commands come over the network, with a user's key."""
+        """Whether this host is outside the cluster: its commands use the network and a user's key."""
         return self.config is not None and self.config.client.controller is not None and self.node is None
 
     @property
@@ -105,7 +105,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_host(location: Location, asks: Callable[[Host], bool] = lambda host: True) -> Host:
-    """Look at everything once; `asks`: whether the controller is to be asked from such a host."""
+    """Gather all facts once; `asks` decides whether the controller is asked from such a host."""
     config, error = _config(location)
     processes = _processes()
     node = None if config is None else _own_node(location, config, processes)
@@ -133,7 +133,7 @@ def _config(location: Location) -> tuple[Config | None, GqError | None]:
 
 
 def _own_node(location: Location, config: Config, processes: tuple[Process, ...]) -> NodeSettings | None:
-    """By what runs, by what was left by what ran, by the key, by the host's name, by being alone."""
+    """Find this host's [[node]] by running daemons, their files, keys, the host name, or as the only node."""
     known = {node.name: node for node in config.nodes}
     state_dir, short = Path(location.state_dir), socket.gethostname().partition(".")[0]
     candidates = [process.node for process in processes if process.node]
@@ -158,13 +158,13 @@ def _is_controller(
 
 
 def _is_known_as_controller(location: Location) -> bool:
-    """Anybody may see the directory of gqd's user, which nobody else may enter."""
+    """Whether files of gqd are here; every user can see that its directory exists."""
     paths = (Path(location.state_dir, CONTROLLER_DIR), Path(location.state_dir, "gq.db"))
     return any(map(_exists, paths)) or _exists(server_key_path(location.keys_dir))
 
 
 def _exists(path: Path) -> bool:
-    """False also where we may not look."""
+    """Whether the path exists; False if it is not accessible."""
     try:
         return path.exists()
     except OSError:
@@ -172,7 +172,7 @@ def _exists(path: Path) -> bool:
 
 
 def _processes() -> tuple[Process, ...]:
-    """The daemons of the system's cluster on this host: those that were not told another directory."""
+    """Return this host's daemons of the system's cluster, which run without ``--dir``."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -215,7 +215,7 @@ def ask_controller(location: Location) -> Answer | None:
 
 
 def _with_answer(host: Host) -> Host:
-    """With what it answers, or why it does not."""
+    """Return the host with the controller's answer, or with the error."""
     try:
         with Client(host.location, timeout_s=ANSWER_S) as client:
             began = time.time()
@@ -235,7 +235,7 @@ def _with_answer(host: Host) -> Host:
 
 
 def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
-    """Refusals of hosts, without those of a host that has joined since."""
+    """Return the refused hosts, without those that have joined since."""
     refused = ask(client, QueryAudit(outcome="refused", since=now - LATELY_S), AuditTrail).entries
     joined = ask(client, QueryAudit(outcome="done", action="Join", since=now - LATELY_S), AuditTrail).entries
     joined_at = {entry.origin: entry.at for entry in joined}
@@ -243,7 +243,7 @@ def _turned_away(client: Client, now: float) -> tuple[AuditEntry, ...]:
 
 
 def _is_fixed(entry: AuditEntry, joined_at: dict[str, float]) -> bool:
-    """Whether the host has joined since it was turned away."""
+    """Whether the host has joined since it was refused."""
     return entry.action in _FIXED_BY_JOIN and entry.at < joined_at.get(entry.origin, 0.0)
 
 
@@ -257,12 +257,12 @@ def unit_of(program: str) -> Path | None:
 
 
 def start_command(host: Host, program: str) -> str:
-    """Starts a daemon that does not run, as a line of shell."""
+    """Return the shell command that starts a daemon."""
     return _daemon_command(host, program, "start")
 
 
 def join_command(host: Host) -> str:
-    """Makes this host a node, or one again; in two steps, since the token has to be carried over."""
+    """Return the two steps that make this host a node (again); the token must be carried over."""
     is_again = " --force" if host.node is not None else ""
     name = host.node.name if host.node is not None else host.name
     controller = (host.node.controller if host.node is not None else None) or "tcp://CONTROLLER:7133"

@@ -1,7 +1,6 @@
-"""What `gq doctor` asks of a host of the system's cluster: its files, its daemons, who the controller takes us for.
+"""The checks of `gq doctor` on a host of the system's cluster: its files, its daemons, and the caller's identity.
 
-As in `_checks`, every check only looks, and what it says to mend is a command where one can be given; one that is to
-be typed on another host begins with ``on HOST:``.
+Checks change nothing.  A fix is a command where possible; a command for another host begins with ``on HOST:``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LOG_SHOWN = 3
 
 
 def role(host: Host) -> Iterator[CheckResult]:
-    """What this host is; what cannot be looked at is said once."""
+    """Report the role of this host and, for a caller without root's rights, that some checks are skipped."""
     if host.config is None:
         return
     if host.is_outside:
@@ -70,7 +69,7 @@ def configuration(host: Host) -> Iterator[CheckResult]:
 
 
 def configuration_is_safe(host: Host) -> Iterator[CheckResult]:
-    """Who may write it is root: the daemons refuse it else."""
+    """Check that only root can write the configuration, as the daemons require."""
     path = Path(host.location.config_path)
     for one in (path, path.parent):
         if not one.exists():
@@ -157,7 +156,7 @@ def secrets(host: Host) -> Iterator[CheckResult]:
 
 
 def keys(host: Host) -> Iterator[CheckResult]:
-    """What speaks over the network needs keys of its own, and the controller's."""
+    """Check that a daemon that uses the network has its own keys and the controller's public key."""
     if not host.is_root or host.config is None:
         return
     keys_dir = host.location.keys_dir
@@ -303,7 +302,7 @@ def clock(host: Host) -> Iterator[CheckResult]:
 
 
 def privileged_names(host: Host) -> Iterator[CheckResult]:
-    """Whoever is named in [access] exists: a typing error would leave somebody without rights, or give them away."""
+    """Check that all users and groups named in [access] exist, so that a misspelt name is found."""
     if host.config is None or not host.is_controller:
         return
     for setting in ("administrators", "operators"):

@@ -1,7 +1,7 @@
-"""What `gq status` says on a host of the system's cluster: which daemons run here, and how they stand.
+"""The output of `gq status` on a host of the system's cluster: its daemons and their states.
 
-Only looks.  On a host that runs jobs it asks the controller nothing, which would refuse, and note, a question of
-somebody who has no job there: the node's daemon leaves word of whether it is linked.
+It changes nothing.  On a host that runs jobs it does not ask the controller, which would refuse and log a request from
+a user without a job there: a file of the node's daemon says whether it is linked.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def _runs_jobs_of_another_host(host: Host) -> bool:
 
 
 def _states(host: Host) -> dict[str, str]:
-    """Of the daemons that belong here, and of those that run here nevertheless."""
+    """Return the states of the daemons that belong on this host, and of others that run here."""
     running = {process.program for process in host.processes}
     wanted = {CONTROLLER: host.is_controller, NODE: host.node is not None}
     return {name: _state(host, name) for name in (CONTROLLER, NODE) if wanted[name] or name in running}
 
 
 def _state(host: Host, program: str) -> str:
-    """``up``, or what is wrong."""
+    """Return ``up``, or the problem."""
     if host.process(program) is None:
         return "down"
     if program == CONTROLLER:
@@ -71,7 +71,7 @@ def _node_state(host: Host) -> str:
 
 
 def _is_linked(host: Host, node: str) -> bool:
-    """By the word of its daemon."""
+    """Whether the daemon's file says that it is linked to the controller."""
     process = host.process(NODE)
     try:
         return process is not None and int(Path(host.location.member_path(node)).read_text()) == process.pid
@@ -105,7 +105,7 @@ def _write(host: Host, states: dict[str, str]) -> None:
 
 
 def _json(host: Host, states: dict[str, str]) -> dict[str, object]:
-    """The keys of a private cluster, and ``node``; ``directory`` is that of the state."""
+    """Return the keys that a private cluster shows, and ``node``; ``directory`` is the state directory."""
     info = host.answer.info if host.answer is not None else None
     return {
         "directory": host.location.state_dir,

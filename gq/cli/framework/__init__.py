@@ -1,1 +1,1 @@
-"""What every command is made of: options, help, the connection, output, tables."""
+"""The parts that all commands share: options, help, the connection, output, tables."""

@@ -30,7 +30,7 @@ _NO_TIME = format_duration(0)
 
 
 class JobColumn(NamedTuple):
-    """One column of the queue."""
+    """A column of the job table."""
 
     code: str
     """Slurm's letter for ``-o``; empty where Slurm has none."""
@@ -83,7 +83,7 @@ def _shortened(tasks: str, most: int | None) -> str:
 
 
 def is_several(job: JobInfo) -> bool:
-    """It stands for tasks of an array that have no line of their own."""
+    """Whether the job stands for several tasks of an array that have no line of their own."""
     return bool(job.array_tasks) and job.array_task_id is None
 
 
@@ -153,7 +153,7 @@ def _first_node(job: JobInfo, now: float) -> str:
 
 
 def _array_task(job: JobInfo, now: float) -> str:
-    """As squeue: a number, or what waits: ``5-9%2``."""
+    """Return a task number, or the pending tasks in squeue's notation: ``5-9%2``."""
     if is_several(job):
         return f"{job.array_tasks}{_throttle(job)}"
     return "N/A" if job.array_task_id is None else str(job.array_task_id)
@@ -175,7 +175,7 @@ def _group(job: JobInfo, now: float) -> str:
 
 
 def _priority_share(job: JobInfo, now: float) -> str:
-    """As squeue: between 0 and 1, of the largest that there can be."""
+    """Return the priority divided by the largest possible priority, as squeue shows it."""
     return f"{job.priority / 2**32:.14f}"
 
 
@@ -242,7 +242,7 @@ _BY_CODE = {column.code: column for column in JOB_COLUMNS if column.code}
 _BY_NAME = {name: column for column in JOB_COLUMNS for name in column.names}
 
 _SHORT_ID = _BY_NAME["jobarrayid"]._replace(value=short_label)
-"""As it stands in tables; formats that were asked for have it whole."""
+"""Short form of an id for tables; custom formats show the whole id."""
 DEFAULT_COLUMNS = (_SHORT_ID, *(
     _BY_NAME[name]
     for name in ("partition", "name", "username", "statecompact", "timeused", "numnodes", "gpus", "reasonlist")

@@ -17,39 +17,39 @@ from gq.request.option import Option
 from gq.units import render_instants
 
 EXIT_NO_ANSWER = 125
-"""Of commands that return a job's exit code: gq itself failed, the controller lost among it."""
+"""Exit status of gq's own failures, such as a lost controller, in commands that return a job's exit code."""
 
 JSON = Option(name="json", help="Print JSON with stable keys instead of a table.")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One command, or (with `verbs`) a family of them."""
+    """A command or, with `verbs`, a family of commands."""
 
     name: str
-    """As typed: ``gqstat``, ``gqctl node drain``."""
+    """Name as typed: ``gqstat``, ``gqctl node drain``."""
     summary: str
-    """One sentence."""
+    """Description in a single sentence."""
     operands: str = ""
-    """How the operands are shown in the usage line: ``JOB...``."""
+    """Operands as the usage line shows them: ``JOB...``."""
     options: tuple[Option, ...] = ()
     run: Callable[[Arguments], int] | None = None
-    """Does it and returns the exit status; None for a family."""
+    """Function that runs the command and returns the exit status; None for a family."""
     details: str = ""
-    """More for the help text: paragraphs separated by blank lines."""
+    """Further paragraphs of the help text, separated by blank lines."""
     operands_end_options: bool = False
-    """The first operand is a script or command whose own options follow."""
+    """Whether the first operand is a script or command whose own options follow."""
     returns_job_code: bool = False
-    """A lost controller is 125 then, not 3."""
+    """Whether a lost controller is exit status 125, not 3."""
     verbs: Callable[[], dict[str, Command]] | None = None
-    """The members of a family by verb; loaded only when one is wanted."""
+    """Function that loads the members of a family by verb, called only when needed."""
     unbuilt: tuple[str, ...] = ()
-    """Verbs that a later version brings."""
+    """Verbs that a later version provides."""
     named_here: Mapping[str, str] = {}
-    """Verbs that other systems have, and the command that does it here."""
+    """Verbs of other systems and the gq command for each."""
 
 
 def all_options(command: Command) -> tuple[Option, ...]:
-    """The command's own options and those that every command has; ``-h`` is help unless the command uses it."""
+    """Return the command's own options and the common ones; ``-h`` is help unless the command uses it."""
     help_letter = "" if any(option.letter == "h" for option in command.options) else "h"
     return (
         *command.options,
@@ -60,7 +60,7 @@ def all_options(command: Command) -> tuple[Option, ...]:
 
 
 def report(error: GqError) -> None:
-    """The one form of a complaint: ``error: …`` and ``hint: …`` on stderr."""
+    """Write an error to stderr as ``error: …`` and ``hint: …``."""
     from gq.cli.framework.output import printable  # not needed while all goes well
     from gq.host.error_text import folded
 
@@ -73,12 +73,12 @@ def report(error: GqError) -> None:
 
 
 def warn(text: str) -> None:
-    """Something worth knowing that stops nothing."""
+    """Write a warning to stderr."""
     sys.stderr.write(f"{text}\n")
 
 
 def note(text: str) -> None:
-    """A fact that the user should know, on standard error; its hint, if it has one, is in the second line."""
+    """Write a note to stderr; a hint follows on the second line."""
     from gq.cli.framework.output import printable
     from gq.host.error_text import folded
 
@@ -89,7 +89,7 @@ def note(text: str) -> None:
 
 
 def verb_rows(command: Command) -> list[tuple[str, str]]:
-    """Each verb of a family and its summary; the summary of a noun ends with the noun's own verbs."""
+    """Return each verb of a family and its summary; the summary of a noun ends with the noun's own verbs."""
     verbs = command.verbs() if command.verbs else {}
     return [
         (verb, f"{member.summary.removesuffix('.')}: {', '.join(member.verbs())}." if member.verbs else member.summary)

@@ -19,7 +19,7 @@ SEPARATOR = ":"
 class Component(NamedTuple):
     given: tuple[ParsedOption, ...]
     command: tuple[str, ...] = ()
-    """With its arguments; only `gqrun` has several."""
+    """Command with its arguments; only `gqrun` has several."""
 
 
 def split_options(command: str, arguments: Arguments) -> tuple[Arguments, list[list[ParsedOption]]]:
@@ -63,9 +63,9 @@ def component_arguments(
     environ: Mapping[str, str],
     header: Sequence[Iterable[ParsedOption]] = ((),),
 ) -> list[Arguments]:
-    """What holds of each component; variables are about the first.
+    """Return the arguments of each component; exported variables belong to the first.
 
-    Components of the command line win over those of the script that stand at the same place.
+    A component of the command line overrides the component of the script at the same position.
     """
     first = job_arguments(command, given[0], environ, header[0])
     layers = [[*given[1:]], [*header[1:]]]

@@ -1,4 +1,4 @@
-"""The way of a command to the controller: find the cluster, connect, ask, and read long lists page by page."""
+"""The connection of a command to the controller: find the cluster, connect, ask, and read long lists page by page."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ A = TypeVar("A", bound=ReplyBody)
 
 _DAY_S = 86400.0
 _MAX_HOLD_S = 25.0
-"""How long the controller is asked to hold one answer."""
+"""How long the controller may hold back one answer."""
 RECONNECT_S = 600.0
-"""How long a command that waits tries to reach the controller again after its link was lost."""
+"""How long a waiting command tries to reconnect after its link was lost."""
 EXIT_NO_CODE = 1
-"""For a job that ended without an exit code: cancelled while pending, node lost."""
+"""Exit status for a job that ended without an exit code: cancelled while pending, node lost."""
 
 
 def controller() -> Client:
-    """A connection to the controller of the cluster that the environment means."""
+    """Connect to the controller of the cluster that the environment selects."""
     return Client(chosen_cluster())
 
 
 def chosen_cluster() -> Location:
-    """The cluster that the environment means; a private one that crashed and was passed over is named on stderr."""
+    """Return the cluster that the environment selects; a note names a crashed private cluster that was skipped."""
     location = find_cluster(os.environ)
     if crashed := crashed_private_cluster(location, os.environ):
         warn(f"note: your private cluster in {crashed} is down; this is {describe_cluster(location)}")
@@ -57,12 +57,12 @@ def chosen_cluster() -> Location:
 
 
 def say_waiting(error: Unreachable) -> None:
-    """For `Client.reconnecting`."""
+    """Write a note while `Client.reconnecting` waits."""
     warn(f"note: {error.message}; trying again for up to {spoken_duration(RECONNECT_S)}")
 
 
 def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
-    """The answer, which must be of this kind."""
+    """Return the controller's answer, which must be of type `kind`."""
     try:
         return client.ask_for(body, kind)
     except UnicodeEncodeError as error:
@@ -71,14 +71,14 @@ def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
 
 
 def ask_accounts(client: Client, query: ListAccounts) -> Accounts:
-    """All that the query means."""
+    """Return all accounts that match the query."""
     from gq.connection.account_list import whole_list  # only where it is needed: every command starts with this module
 
     return whole_list(lambda page: ask(client, page, Accounts), query)
 
 
 def job_pages(client: Client, query: ListJobs | QueryHistory, most: int | None = None) -> Iterator[tuple[JobInfo, ...]]:
-    """All jobs that the query means, a page at a time, by job id; no more pages than `most` jobs are on."""
+    """Yield all jobs that match the query, by job id, in pages, until at least `most` jobs were read."""
     answer = ask(client, query, Jobs)
     seen = len(answer.jobs)
     if not _goes_on(answer, seen, most):
@@ -105,7 +105,7 @@ def _goes_on(answer: Jobs, seen: int, most: int | None) -> bool:
 
 
 def present_job(client: Client, word: JobWord) -> JobInfo:
-    """The one job, or array task, that the controller has in memory; `Refusal` if there is none."""
+    """Return the job, or array task, that the controller has in memory; `Refusal` if there is none."""
     jobs = only(word)
     found = ask(client, ListJobs(filter=JobFilter(job_ids=jobs.job_ids, tasks=jobs.tasks)), Jobs).jobs
     if not found:
@@ -114,7 +114,7 @@ def present_job(client: Client, word: JobWord) -> JobInfo:
 
 
 def last_job_id() -> int:
-    """The job, or the array, that the caller submitted last."""
+    """Return the id of the job, or of the array, that the caller submitted last."""
     with controller() as client:
         job = last_job(client)
     return job.array_job_id or job.job_id
@@ -152,7 +152,7 @@ def _by_submission(job: JobInfo) -> tuple[int, int]:
 
 
 def missing_job(client: Client, word: JobWord, otherwise: Refusal | None = None) -> Refusal:
-    """Why neither the queue nor the history has the job: its array has no such task, or else `otherwise`."""
+    """Return why the job is in neither queue nor history: an unknown task of its array, or else `otherwise`."""
     query = QueryHistory(filter=JobFilter(job_ids=(word.job_id,)), with_steps=False)
     parts = [job for page in job_pages(client, query) for job in page] if word.tasks else []
     tasks = 0
@@ -194,7 +194,7 @@ def await_jobs(
 
 
 def _how_they_stand(client: Client, named: NamedJobs, answer: Waited) -> list[JobInfo]:
-    """As was answered; tasks of arrays, and what ended so long ago that only the history has it, from there."""
+    """Return the jobs' states: from the answer, or from the history for array tasks and jobs that ended long ago."""
     by_id = {job.job_id: job for job in answer.jobs if job.array_job_id is None}
     missing = tuple(job_id for job_id in named.job_ids if job_id not in by_id)
     if not missing and not named.tasks:
@@ -204,7 +204,7 @@ def _how_they_stand(client: Client, named: NamedJobs, answer: Waited) -> list[Jo
 
 
 def job_exit_code(job: JobInfo) -> int:
-    """What a command that stands for the job returns: its code, 128 + signal, or 1 for an end without a code."""
+    """Return the job's exit code, 128 + signal, or 1 for a job that ended without a code."""
     if job.state == "COMPLETED":
         return 0
     if job.signal:

@@ -124,7 +124,7 @@ def _is_user_here(name: str) -> bool:
 
 
 def _refuse_unknown_users(client: Client, users: tuple[str, ...]) -> None:
-    """Of users whom this host does not know: `Refusal` for one who has no association at the controller either."""
+    """Raise `Refusal` for a user unknown on this host who is in no account of the controller either."""
     try:
         ask(client, ListShares(users=users), Shares)
     except Refusal as refusal:

@@ -1,7 +1,7 @@
-"""Help texts, shell completion and versions: what typer writes from a `Command`.
+"""Help texts, shell completion and versions, which typer writes from a `Command`.
 
-Typer is heavy, so this is imported only when one of these is asked for.  It parses nothing: words are read by
-`gq.request.getopt`, from the same table.
+Typer is slow to load, so this module is imported only for these options.  It parses no command line:
+`gq.request.getopt` does, from the same table of options.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gq.request.option import Option
 SHELLS = ("bash", "zsh", "fish")
 DISTRIBUTION = "gq-batch"
 _MAX_NAMES = 30
-"""Columns for the names of an option; the text after longer names begins on the next line."""
+"""Maximum width of the names of an option; the text after longer names begins on the next line."""
 
 
 def typer_command(command: Command, name: str, is_rich: bool) -> TyperCommand | TyperGroup:
-    """The command as typer knows it."""
+    """Convert the command for typer."""
     text = "\n\n".join(filter(None, (command.summary, command.details)))
     params = [_option(option) for option in all_options(command)]
     if command.verbs is not None:
@@ -130,12 +130,12 @@ def show_completion_script(command: Command, shell: str) -> None:
 
 
 def completion_variable(name: str) -> str:
-    """What the completion script sets when it asks the command for words."""
+    """Return the variable that a completion script sets to ask the command for completions."""
     return f"_{name.upper()}_COMPLETE"
 
 
 def complete(command: Command, environ: Mapping[str, str] = os.environ) -> int:
-    """Answer the completion script."""
+    """Print completions for the completion script."""
     completion_init()
     variable = completion_variable(command.name)
     return shell_complete(

@@ -1,4 +1,4 @@
-"""What a script says, from inside its job, about that job."""
+"""Commands with which a script reports on its own job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gq.wire.client import CheckpointDone, Done, ResumeDone
 
 
 def says(command: str, what: type[CheckpointDone | ResumeDone]) -> Callable[[Arguments], int]:
-    """What the command does, which takes nothing but the job that it is in."""
+    """Return the function of a command that takes no operands and reports `what` of the job that it runs in."""
 
     def run(arguments: Arguments) -> int:
         if arguments.operands:

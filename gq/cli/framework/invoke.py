@@ -15,7 +15,7 @@ from gq.request.option import not_available
 
 
 def invoke(command: Command, words: Sequence[str]) -> int:
-    """Run `command` on these words; every failure becomes a message on stderr and an exit status."""
+    """Run the command with these arguments; every error becomes a message on stderr and an exit status."""
     try:
         command, words = _descend(command, list(words))
         ends = command.operands_end_options
@@ -59,7 +59,7 @@ def _unknown_verb(command: Command, verb: str, known: list[str]) -> UsageError:
 
 
 def _verbs_hint(command: Command) -> str:
-    """The verbs of a family as a table."""
+    """Return the verbs of a family as a table."""
     rows = verb_rows(command)
     width = max((len(verb) for verb, _ in rows), default=0)
     return "\n".join(["use one of", *(f"  {verb:{width}}  {summary}" for verb, summary in rows)])

@@ -9,11 +9,11 @@ from gq.model.tasks import first_task, format_tasks, parse_tasks, task_bit
 
 
 class JobWord(NamedTuple):
-    """A job, or tasks of an array, as somebody named them."""
+    """A job, or tasks of an array, as the user named them."""
 
     job_id: int
     tasks: int = 0
-    """Of the array, as a set of `gq.model.tasks`; 0: the job, or all of the array."""
+    """Tasks of the array, as a set of `gq.model.tasks`; 0: the job, or all of the array."""
 
     @staticmethod
     def of(job_id: int, task: int | None) -> JobWord:
@@ -21,7 +21,7 @@ class JobWord(NamedTuple):
 
     @property
     def task(self) -> int | None:
-        """The first of its tasks; None: the job, or all of the array."""
+        """First of the tasks; None: the job, or all of the array."""
         return first_task(self.tasks) if self.tasks else None
 
     def __str__(self) -> str:
@@ -36,11 +36,11 @@ class NamedJobs(NamedTuple):
 
     job_ids: tuple[int, ...]
     tasks: dict[int, str]
-    """Array id → which of its tasks; its id is not in `job_ids` then."""
+    """Selected tasks by array id; such an id is not in `job_ids`."""
 
     @staticmethod
     def of(words: Iterable[JobWord]) -> NamedJobs:
-        """Each once, in the order in which they were named; who names the whole array means no part of it."""
+        """Merge the words, in their order; a whole array includes its tasks."""
         found: dict[int, int] = {}
         for word in words:
             known = found.get(word.job_id, word.tasks)
@@ -54,7 +54,7 @@ class NamedJobs(NamedTuple):
         return [*map(JobWord, self.job_ids), *(JobWord(array, parse_tasks(of)) for array, of in self.tasks.items())]
 
     def has(self, word: JobWord) -> bool:
-        """All that `word` names is among them."""
+        """Whether all jobs and tasks that `word` names are included."""
         tasks = parse_tasks(self.tasks[word.job_id]) if word.job_id in self.tasks else 0
         return word.job_id in self.job_ids or bool(word.tasks and not word.tasks & ~tasks)
 

@@ -25,7 +25,7 @@ LAST = "last"
 
 
 def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_most: int | None = None) -> tuple[T, ...]:
-    """At least one operand, each read by `reader`; lists with commas count as several."""
+    """Read at least one operand, each by `reader`; lists with commas count as several operands."""
     words = [word for operand in arguments.operands for word in listed(operand)]
     if not words:
         raise UsageError("missing_operand", f"{what} is missing", "gqstat lists the jobs" if what == "JOB" else "")
@@ -48,7 +48,7 @@ def refuse_operands(arguments: Arguments, hint: str = "") -> None:
 
 
 def listed(text: str) -> Iterator[str]:
-    """``7,8_[1-5,8]`` → ``7`` and ``8_[1-5,8]``: the parts between commas that stand in no brackets."""
+    """Split ``7,8_[1-5,8]`` into ``7`` and ``8_[1-5,8]``, at commas outside brackets."""
     depth = begin = 0
     for place, letter in enumerate(f"{text},"):
         depth += (letter == "[") - (letter == "]")
@@ -64,7 +64,7 @@ def listed(text: str) -> Iterator[str]:
 
 
 def job_id(text: str) -> int:
-    """``123``, or ``last``, which the controller is asked for; ``ValueError`` for what is not a job id."""
+    """Read ``123``, or ``last``, for which the controller is asked; ``ValueError`` for any other word."""
     if text == LAST:
         return last_job_id()
     try:
@@ -74,7 +74,7 @@ def job_id(text: str) -> int:
 
 
 def job_word(text: str) -> JobWord:
-    """``123``, ``123_4``, ``123_1-5``, ``123_[1-5,8]``; ``ValueError`` for what is none of them."""
+    """Read ``123``, ``123_4``, ``123_1-5``, ``123_[1-5,8]``; ``ValueError`` for any other word."""
     job, underscore, tasks = text.partition("_")
     if not underscore:
         return JobWord(job_id(text))
@@ -84,7 +84,7 @@ def job_word(text: str) -> JobWord:
 
 
 def one_job(text: str) -> tuple[int, int | None]:
-    """A job, or one task of an array: ``(123, None)``, ``(123, 4)``."""
+    """Read a job, or one task of an array: ``(123, None)``, ``(123, 4)``."""
     word = job_word(text)
     if word.tasks.bit_count() > 1:
         raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
@@ -92,7 +92,7 @@ def one_job(text: str) -> tuple[int, int | None]:
 
 
 def refusals(done: JobsDone) -> Iterator[str]:
-    """What could not be done, a line for each job; tasks of an array with the same reason are one."""
+    """Yield a line for each refused job; tasks of an array with the same reason share a line."""
     words = {job_id: job_word(label) for job_id, label in done.labels}
     together: dict[tuple[int, str, bool], int] = {}
     for one, why in done.refused:
@@ -104,17 +104,17 @@ def refusals(done: JobsDone) -> Iterator[str]:
 
 
 def jobs_named(arguments: Arguments) -> NamedJobs:
-    """The jobs that the operands name, at least one."""
+    """Return the jobs that the operands name, at least one."""
     return NamedJobs.of(operands(arguments, job_word, "JOB"))
 
 
 def with_last_job(text: str) -> str:
-    """A dependency with the number of the caller's last job for ``last``: ``afterok:last`` → ``afterok:123``."""
+    """Replace ``last`` in a dependency by the caller's last job: ``afterok:last`` → ``afterok:123``."""
     return re.sub(rf"(?<=:){LAST}(?![A-Za-z0-9])", lambda _: str(job_id(LAST)), text)
 
 
 def words_of(arguments: Arguments, option: str, reader: Callable[[str], T]) -> tuple[T, ...]:
-    """What an option names that may be repeated and holds lists, brackets and all: ``-j 7,8_[1-5,8]``."""
+    """Read the values of a repeatable option that holds lists with brackets: ``-j 7,8_[1-5,8]``."""
     found: list[T] = []
     for given in arguments.every(option):
         try:

@@ -22,7 +22,7 @@ from gq.model.text import escape_controls
 from gq.units import iso_instant, render_instants
 
 JsonValue = object
-"""What msgspec can write: dict, list, tuple, str, numbers, bool, None, Struct."""
+"""Any value that msgspec can encode: dict, list, tuple, str, numbers, bool, None, Struct."""
 
 
 class Column(NamedTuple):
@@ -78,7 +78,7 @@ def _widen(widths: list[int], rows: Iterable[Row]) -> None:
 
 
 def _write_plain(columns: Sequence[Column], widths: list[int], rows: Sequence[Row]) -> None:
-    """By columns: a long page takes half as long as by rows.  `widths` grow as they must."""
+    """Write the table by columns, which takes half the time of rows for a long page; `widths` grow as needed."""
     padded = []
     for position, cells in enumerate(zip(*rows, strict=True)):
         if not "".join(cells).isprintable():
@@ -218,7 +218,7 @@ def write_json(value: JsonValue) -> None:
 
 
 def write_json_list(values: Iterable[JsonValue]) -> None:
-    """One list, written while its elements come: one element per line."""
+    """Write a JSON list while its elements arrive, with an element per line."""
     separator = "[\n"
     for value in values:
         sys.stdout.write(separator + json_text(value))

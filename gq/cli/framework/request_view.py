@@ -1,6 +1,6 @@
-"""What a job asks of its nodes beside numbers, as tables and JSON show it.
+"""The parts of a job's request that are not plain numbers, as tables and JSON show them.
 
-Of a gang each role asks for itself: where all ask for the same it is shown once, else by role.
+A heterogeneous job has a request per role; equal requests are shown once, others by role.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def switches(job: JobInfo) -> str:
 
 
 def per_node(job: JobInfo) -> str:
-    """What each node gives by name: ``gpu:a100:2,fpga:1``."""
+    """Return the named resources per node: ``gpu:a100:2,fpga:1``."""
     return by_role(job.resources, _per_node)
 
 
@@ -69,7 +69,7 @@ def _per_node(asked: RoleRequest) -> str:
 
 
 def scratch(job: JobInfo) -> str:
-    """Of each node; ``0``: none."""
+    """Return the scratch space per node; ``0``: none."""
     return by_role(job.resources, lambda asked: format_memory(_scratch_mib(asked)) if _scratch_mib(asked) else "0")
 
 

@@ -1,7 +1,7 @@
-"""What a submitting command takes from its surroundings: directory, host, umask, clock and environment.
+"""The facts that a submitting command takes from its process: directory, host, umask, clock and environment.
 
-Owns also what this host can see to be wrong with a job before it is sent: files and directories that are missing are
-warned of, since the nodes may have them; a notification program that is missing is refused.
+It also checks the request on this host before it is sent: missing files and directories cause a warning, since the
+nodes may have them; a missing notification program is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_dependency(text: str) -> Dependency:
 
 
 def read_instant(text: str, now: float) -> float:
-    """As `gq.units` has moments; else as people say them, which is told back on stderr."""
+    """Read an instant in the notation of `gq.units`, or in natural language, which is confirmed on stderr."""
     try:
         return parse_instant(text, now)
     except ValueError:
@@ -67,7 +67,7 @@ def _umask() -> int:
 
 
 def job_environment(arguments: Arguments) -> dict[str, str]:
-    """What the job gets of this process's environment by ``--export``, less what cannot be sent."""
+    """Return the variables that ``--export`` selects, without those that cannot be sent."""
     return _sendable(exported_environment(arguments.last("export"), os.environ))
 
 

@@ -83,7 +83,7 @@ class Stage:
         return text
 
     def ask(self, line: str) -> list[dict[str, object]]:
-        """What a command says with --json, unseen: for the checks."""
+        """Run a command with --json without showing it, for the checks."""
         answer = subprocess.run(
             shlex.split(line), env=self.environment, cwd=self.work, capture_output=True, text=True, check=False
         )

@@ -1,7 +1,8 @@
-"""gq doctor: look over a cluster, or this host's part of one, and say what is wrong and how to mend it.
+"""gq doctor: check a cluster, or this host's part of one, and report what is wrong and how to fix it.
 
-Owns which cluster is meant and what is looked at; the questions are in `_checks` (a private cluster), and in
-`_system_checks`, `_identity_checks`, `_network_checks` and `_machine_checks` (a host of the system's cluster).
+This module selects the cluster and runs the checks; they are in `gq.cli.doctor`: `private_checks` for a private
+cluster, and `system_checks`, `identity_checks`, `network_checks` and `machine_checks` for a host of the system's
+cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 NOWHERE = Location("", "", "", is_private=False)
 QUESTIONS = 32
-"""About a host; for the help text, which loads none of them.  A test counts."""
+"""Number of checks of a host, for the help text, which loads none of them.  A test counts."""
 
 
 def run(arguments: Arguments) -> int:
@@ -59,7 +60,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _location(arguments: Arguments) -> Location | None:
-    """The cluster, found as every command finds it; None where there is none."""
+    """Find the cluster as every command does; None if there is none."""
     if arguments.has("system"):
         if arguments.has("dir"):
             raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
@@ -73,7 +74,7 @@ def _location(arguments: Arguments) -> Location | None:
 
 
 def examine_bare_host() -> list[CheckResult]:
-    """What can be said of a host where no cluster is configured, neither the system's nor one of this user."""
+    """Run the checks that apply to a host without a configured cluster."""
     context = CheckContext(location=NOWHERE, config=None, config_error=None, answer=None, now=time.time())
     fix = "`gqd init --start` sets up a cluster for all users, `gqnode join` makes this host a node of one"
     message = f"this host belongs to no cluster: {SYSTEM_CONFIG} does not exist"
@@ -88,7 +89,7 @@ def examine_bare_host() -> list[CheckResult]:
 
 
 def examine(location: Location) -> list[CheckResult]:
-    """Ask every question about a private cluster."""
+    """Run all checks of a private cluster."""
     config, error = _config(location)
     is_there = Path(location.config_path).exists()
     context = CheckContext(
@@ -112,7 +113,7 @@ def _config(location: Location) -> tuple[Config | None, GqError | None]:
 
 
 def examine_host(location: Location) -> list[CheckResult]:
-    """Ask every question about this host's part of the system's cluster."""
+    """Run all checks of this host's part of the system's cluster."""
     from gq.cli.doctor.system import find_host  # not for the many who have a private one
 
     host = find_host(location)
@@ -124,7 +125,7 @@ def examine_host(location: Location) -> list[CheckResult]:
 
 
 def host_checks() -> list[Check]:
-    """From the ground up: what the first ones find often explains the later ones."""
+    """Return the checks, basic checks first, because their results often explain later results."""
     from gq.cli.doctor import identity_checks as people
     from gq.cli.doctor import machine_checks as machine
     from gq.cli.doctor import network_checks as network

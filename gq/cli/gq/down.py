@@ -62,7 +62,7 @@ def take_down(location: Location, is_sure: bool, keep_jobs: bool) -> None:
 
 
 def _node_names(location: Location) -> list[str]:
-    """Of the settings, and whatever was started with others: what runs is stopped even where these are wrong by now."""
+    """Return the configured nodes and all started nodes, which are stopped even if the settings have changed."""
     names = daemons.nodes_started(location)
     try:
         names += [node.name for node in load_config(location).nodes]

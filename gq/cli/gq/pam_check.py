@@ -77,7 +77,7 @@ def _admit(location: Location, user: pwd.struct_passwd, allowed: tuple[str, ...]
 
 
 def _administrators(location: Location) -> tuple[str, ...]:
-    """Of this host's gq.toml; none where it cannot be read: nobody gets in by that."""
+    """Return the administrators of this host's gq.toml; none if it cannot be read, so nobody gets in by that."""
     try:
         return load_config(location).access.administrators
     except GqError:
@@ -85,7 +85,7 @@ def _administrators(location: Location) -> tuple[str, ...]:
 
 
 def _is_named(user: pwd.struct_passwd, names: Iterable[str]) -> bool:
-    """By name, or by a group as ``%name``."""
+    """Whether the list names the user, or a group of the user as ``%name``."""
     wanted = set(names)
     return user.pw_name in wanted or any(f"%{group}" in wanted for group in _groups(user))
 
@@ -129,7 +129,10 @@ def _enter(procs: Path, pid: int) -> None:
 
 
 def find_cells(location: Location, uid: int) -> tuple[wire.CellPlace, ...]:
-    """Of all node daemons of this host, oldest first.  `Refusal` if there is none, or one does not answer."""
+    """Return the user's cells of all node daemons of this host, oldest first.
+
+    Raises `Refusal` if there is none, or if a daemon does not answer.
+    """
     sockets = sorted(Path(location.run_dir).glob("step-*.sock"))
     if not sockets:
         raise Refusal("no_node", f"no node daemon runs on {os.uname().nodename}", "systemctl start gqnode")

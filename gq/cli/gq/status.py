@@ -1,6 +1,6 @@
-"""gq status: which daemons of a private cluster run, or of the system's on this host, and what the cluster does.
+"""gq status: show the daemons of a private cluster, or of the system's on this host, and the cluster's state.
 
-Only looks: starts nothing, changes nothing.
+It starts nothing and changes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _system(arguments: Arguments) -> Location | None:
-    """The system's cluster, if that is meant: it was said, or there is no other."""
+    """Return the system's cluster if ``--system`` is given or there is no other cluster, else None."""
     if arguments.has("system") and arguments.has("dir"):
         raise UsageError("contradiction", "`--dir` and `--system` exclude each other", "give one of them")
     if arguments.has("system"):
@@ -63,7 +63,7 @@ def _system(arguments: Arguments) -> Location | None:
 
 
 def _state(daemon: Daemon, answer: Answer | None) -> str:
-    """``up``, or what is wrong."""
+    """Return ``up``, or the problem."""
     if daemon.pid() is None:
         return "down"
     if answer is None:

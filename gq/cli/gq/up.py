@@ -35,7 +35,7 @@ READY_WITHIN_S = 60.0
 _POLL_S = 0.02
 
 Started = Mapping[str, "subprocess.Popen[bytes]"]
-"""What this call started, by name."""
+"""Names of the daemons that this call started."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):

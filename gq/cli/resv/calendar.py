@@ -129,7 +129,7 @@ def _draw(shown: Calendar, view: str | None) -> None:
 
 
 def _rows(painted: Mapping[grid.Unit, grid.Cells], view: str | None, room: int) -> list[grid.Row]:
-    """As was asked; else as fine as there is room for."""
+    """Return the rows of the requested view, else of the most detailed view that fits."""
     if view is not None:
         return _VIEWS[view](painted)
     fitting = (rows for rows in (draw(painted) for draw in _VIEWS.values()) if len(rows) <= room)
@@ -141,7 +141,7 @@ def _edges(shown: Calendar, hours: int) -> list[float]:
 
 
 def _cell_hours(columns: int, days: int, label: int) -> int:
-    """As fine as the terminal is wide."""
+    """Return the smallest number of hours per cell that fits the width of the terminal."""
     fitting = (hours for hours in _CELL_HOURS if label + days * (24 // hours + 1) + 1 <= columns)
     return next(fitting, _CELL_HOURS[-1])
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 PAST_S = 60 * 86400
-"""What was skipped or moved is looked for so far back: no site plans so far ahead."""
+"""How far back skipped or moved occurrences are looked for; no site plans further ahead."""
 MAX_COUNT = 10_000
 _WHAT = (
     "gpus",
@@ -88,7 +88,7 @@ def _export(arguments: Arguments) -> int:
 
 
 def _identity(info: ReservationInfo) -> tuple[str, float]:
-    """One that was deleted and one that is there may have had the same name."""
+    """Return name and time of creation, since a deleted and a present reservation may share a name."""
     return info.booking.name, info.created_at
 
 

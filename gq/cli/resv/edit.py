@@ -233,7 +233,7 @@ def delete(arguments: Arguments) -> int:
 
 
 def _tell_one(answer: Reserved, one: OccurrenceInfo | None, verb: str, zone: tzinfo, arguments: Arguments) -> int:
-    """Of one occurrence as it is now, or as it was."""
+    """Print the occurrence after a change, or as it was if it no longer exists."""
     if one is None or arguments.has("json") or is_quiet(arguments):
         _tell(answer, verb, zone, arguments)
         return 0

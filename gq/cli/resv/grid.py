@@ -1,7 +1,7 @@
-"""What holds which GPU when, for the calendar: blocks of time, and the cells of a table that they fall into.
+"""The calendar's data: blocks of time that hold GPUs, and the cells of a table that they fall into.
 
-A day is as many cells as it has hours on the wall clock, by so many: on the day on which clocks go forward one of them
-is shorter (or nothing), on the day on which they go back one is longer.  No drawing here: see `gq.cli.resv.calendar`.
+A day has a cell for each `hours` on the wall clock: when clocks go forward, one of its cells is shorter (or empty), and
+when they go back, one is longer.  Drawing is in `gq.cli.resv.calendar`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Cells = tuple[str, ...]
 
 
 class Unit(NamedTuple):
-    """What can be held: a GPU, or a node that has none."""
+    """A GPU, or a node without GPUs, which a reservation or a job can hold."""
 
     node: str
     gpu: int | None
@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
     kind: str
     name: str
-    """Of the reservation, or the job's number."""
+    """Name of the reservation, or number of the job."""
     begin_at: float
     end_at: float
     node: str
@@ -65,7 +65,7 @@ def units_of(nodes: Iterable[NodeInfo]) -> list[Unit]:
 
 
 def of_reservations(infos: Iterable[ReservationInfo]) -> list[Block]:
-    """What was deleted before it began kept nothing."""
+    """Return the blocks of the reservations; one deleted before its begin has none."""
     return [
         Block(
             RESERVATION,
@@ -83,7 +83,7 @@ def of_reservations(infos: Iterable[ReservationInfo]) -> list[Block]:
 
 
 def of_jobs(jobs: Iterable[JobInfo], now: float, until: float) -> list[Block]:
-    """As long as they are expected to run, at most to their limit; those that nobody knows of to the end."""
+    """Return the blocks of jobs up to their expected end, at most to their limit; up to `until` if it is unknown."""
     return [
         Block(JOB, str(job.job_id), job.start_at, _expected_end(job, job.start_at, now, until), grant.node, grant.gpus)
         for job in jobs
@@ -135,7 +135,7 @@ def letters_of(blocks: Iterable[Block]) -> dict[str, str]:
 def paint(
     units: Sequence[Unit], blocks: Sequence[Block], edges: Sequence[float], letters: Mapping[str, str]
 ) -> dict[Unit, Cells]:
-    """What each has in each cell: of a reservation its letter, before a promised start, before a job."""
+    """Return the symbol of each unit in each cell: a reservation's letter, else a promised start, else a job."""
     empty = [FREE if begin < end else GONE for begin, end in pairwise(edges)]
     found = {unit: list(empty) for unit in units}
     by_node: dict[str, list[Unit]] = {}
@@ -205,7 +205,7 @@ def _together(painted: Mapping[Unit, Cells], named: Iterable[tuple[str, Unit]]) 
 
 
 def _mixed(symbols: Sequence[str]) -> str:
-    """Of several GPUs: what all have; else the one reservation that some have, in lower case."""
+    """Return the symbol of several GPUs: the common symbol, else the only reservation's letter in lower case."""
     there = dict.fromkeys(symbols)
     if len(there) == 1:
         return symbols[0]

@@ -34,7 +34,7 @@ DEFAULT_SINCE = "30d"
 
 
 def all_reservations(client: Client, names: tuple[str, ...] = (), since: float | None = None) -> list[ReservationInfo]:
-    """By name, as many pages as there are; `since`: with past occurrences."""
+    """Return all reservations by name, reading all pages; `since`: with past occurrences."""
     return list(_pages(client, ListReservations(names=names, since=since)))
 
 
@@ -91,7 +91,7 @@ def show(arguments: Arguments) -> int:
 
 
 def known(client: Client, found: list[ReservationInfo], names: tuple[str, ...]) -> list[ReservationInfo]:
-    """Those, if all that were named are among them."""
+    """Return all of `found`; `Refusal` if one of `names` is not among them."""
     there = {info.booking.name for info in found}
     for name in names:
         if name not in there:

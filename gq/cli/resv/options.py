@@ -1,4 +1,4 @@
-"""What a reservation is asked to be: the options of `gqresv create` and `update`, and the `Booking` that they mean."""
+"""The options of `gqresv create` and `update`, and the `Booking` that they describe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gq.units import format_duration, parse_duration_s
 
 MAX_NAME_LENGTH = 63
 PURGE_S = 300
-"""As in Slurm, where ``PURGE_COMP`` says no time."""
+"""Default of Slurm's ``PURGE_COMP``."""
 ALL_NODES = "all"
 NEVER = ("never", "none", "")
 _UNNAMED_ZONE = "UTC"
@@ -36,7 +36,7 @@ _PURGE_COMP = "PURGE_COMP"
 _OF_JOBS = ("partition", "nodelist", "exclude", "constraint", "cpus-per-gpu", "mem-per-gpu", "min-gpu-mem")
 """Mean here what they mean for jobs."""
 _WHAT = ("gpus", "type", "nodes", "exclusive", *_OF_JOBS[1:])
-"""Those that say what is kept."""
+"""Options that select the resources to reserve."""
 _WHEN = ("start", "end", "duration")
 WHAT_OPTIONS = (
     Option(name="gpus", letter="G", metavar="[TYPE:]COUNT", help="So many GPUs, with their share of CPUs and memory."),
@@ -81,7 +81,7 @@ FOR_OPTIONS = (
 BOOKING_OPTIONS = (*WHAT_OPTIONS, *WHEN_OPTIONS, *FOR_OPTIONS)
 
 Fields = dict[str, object]
-"""Of a `Booking`, by name."""
+"""Fields of a `Booking` by name."""
 
 
 class Asked(NamedTuple):
@@ -99,7 +99,7 @@ def zone_of(arguments: Arguments, base: Booking | None = None) -> tzinfo:
 
 
 def new_booking(arguments: Arguments, name: str, now: float) -> Asked:
-    """Of `gqresv create`."""
+    """Return the booking of `gqresv create`."""
     zone = zone_of(arguments)
     booking = booking_of(arguments, name, zone, now)
     begin_at, duration_s = _span(arguments, zone, now)
@@ -114,7 +114,7 @@ def booking_of(arguments: Arguments, name: str, zone: tzinfo, now: float) -> Boo
 
 
 def changed_booking(arguments: Arguments, base: Booking, now: float) -> Asked:
-    """Of `gqresv update`: what is not said is as in `base`."""
+    """Return the booking of `gqresv update`; fields without an option stay as in `base`."""
     if not any(arguments.has(option.name) for option in BOOKING_OPTIONS):
         raise UsageError("missing_option", "nothing says what to change", "for example --gpus=2, or --duration=8h")
     zone = zone_of(arguments, base)
@@ -254,7 +254,7 @@ def _others(arguments: Arguments, zone: tzinfo, now: float, base: ResourceReques
 
 
 def _resources(arguments: Arguments, base: ResourceRequest) -> ResourceRequest:
-    """As a job's, but for ``--type``; who says no GPUs means whole nodes."""
+    """Return the resources, with a job's options and ``--type``; without GPUs whole nodes are reserved."""
     given = [one for one in arguments if one.name in ("gpus", "nodes", *_OF_JOBS[1:])]
     kind, gpus = arguments.text("type").lower(), arguments.last("gpus")
     if kind and gpus is not None:
@@ -328,7 +328,7 @@ def _word(given: ParsedOption) -> str:
 
 
 def resource_words(request: ResourceRequest) -> list[str]:
-    """As options."""
+    """Return the resources as options."""
     kind = f"{request.gpu_type}:" if request.gpu_type else ""
     said: dict[str, object] = {
         "gpus": f"{kind}{request.gpus}" if request.gpus else None,

@@ -105,7 +105,7 @@ def _is_never_begun(one: OccurrenceInfo) -> bool:
 
 
 def users_of(booking: Booking) -> str:
-    """Who may use it besides its owner: ``ada,bob,@nlp``."""
+    """Return the users and accounts besides the owner that may use it: ``ada,bob,@nlp``."""
     return ",".join((*booking.users, *(f"@{name}" for name in booking.accounts))) or "-"
 
 
@@ -142,7 +142,7 @@ def _span(info: ReservationInfo, one: OccurrenceInfo | None, now: float) -> tupl
 
 
 def _end_at(one: OccurrenceInfo) -> float:
-    """Of one that was given up before it began, when it would have ended."""
+    """Return when the occurrence ended or ends; its planned end if it was given up before it began."""
     return one.end_at if one.ended_at is None or one.ended_at < one.begin_at else one.ended_at
 
 
@@ -362,7 +362,7 @@ def _told(error: Refusal, zone: tzinfo) -> Refusal:
 
 
 def show_offers(error: Refusal, arguments: Arguments, asked: Asked) -> None:
-    """What could be had instead, each as the command line that takes it."""
+    """Print the available alternatives, each as the command line that requests it."""
     if arguments.has("json"):
         offers = [_offer_json(one, arguments, asked) for one in error.offers]
         write_json(
@@ -400,7 +400,7 @@ def _offer_json(offer: Offer, arguments: Arguments, asked: Asked) -> dict[str, J
 
 
 def by_begin(infos: Sequence[ReservationInfo]) -> list[ReservationInfo]:
-    """As one looks for them: what is under way, what comes next, and last what is over."""
+    """Sort reservations for display: current first, then upcoming, then past."""
 
     def order(info: ReservationInfo) -> tuple[int, float, str]:
         one = current(info)

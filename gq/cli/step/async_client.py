@@ -58,7 +58,7 @@ class AsyncClient:
         return request_id in self._asked
 
     def answers(self) -> list[tuple[RequestId, wire.ReplyBody]]:
-        """What has come since the last call."""
+        """Return the answers that arrived since the last call."""
         found: list[tuple[RequestId, wire.ReplyBody]] = []
         while True:
             try:
@@ -128,7 +128,7 @@ class JobWatch:
         self.is_over = False
         """The job has ended, or gqd does not know it (any more)."""
         self.job: JobInfo | None = None
-        """As it was when last heard of."""
+        """The job's last known state."""
         self._client = client
         self._job_id = job_id
         self._waiting: RequestId | None = None

@@ -23,7 +23,7 @@ from gq.request.option import ParsedOption
 
 LOOK_S = 0.5
 _NOT_HERE = ("nodes", "nodelist", "exclude", "ntasks", "pty", "jobid", "role", "het-group")
-"""What chooses among nodes or tasks of the whole job."""
+"""Options that select nodes or tasks of the whole job, which ``--elastic`` excludes."""
 
 
 def follow(said: Iterable[ParsedOption], *, is_in_job: bool) -> int:
@@ -54,7 +54,7 @@ class _Following:
     """`gq.elastic.Node.joined` of each of these nodes when its step began."""
     leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)
     signum: int = 0
-    """That this was told."""
+    """The last signal that this command received and passed on; 0: none."""
 
     def run(self) -> int:
         for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -86,7 +86,7 @@ class _Following:
                 self.steps[name], self.joined[name] = self._begin(name), joined[name]
 
     def _begin(self, name: str) -> subprocess.Popen[bytes]:
-        """What is said of the step is said of each."""
+        """Start a `gqrun` with the step's options for one node."""
         command = [*isolated_python(os.environ), sys.argv[0], "--nodes=1", f"--nodelist={name}", *self.words]
         environ = {name: value for name, value in os.environ.items() if name != "GQRUN_ELASTIC"}
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ)

@@ -59,5 +59,5 @@ def name_of(signum: int) -> str:
 
 
 def describe(signum: int) -> str:
-    """What a shell says of a process that this signal ended: ``Killed``, ``Segmentation fault``."""
+    """Return a shell's description of the signal that ended a process: ``Killed``, ``Segmentation fault``."""
     return signal.strsignal(signum) or name_of(signum)

@@ -1,7 +1,7 @@
-"""One node's step door, as `gqrun` sees it: the link, what has come over it, and what the node still owes.
+"""The link of `gqrun` to one node's step listener, with the streams received and the events still due.
 
-Owns the socket and the positions of every stream, so that a door that went away and came back goes on where it
-stopped: nothing is lost and nothing comes twice.  Decides nothing about the step as a whole.
+It owns the socket and the positions of every stream, so that a link that was lost and is made again goes on where it
+stopped: no byte is lost or comes twice.  It decides nothing about the step as a whole.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from gq.model.step import StepNode
 from gq.wire import step as wire
 
 _REOPEN_S = 0.1
-"""Between tries to reach a door that is not there."""
+"""Delay between attempts to reach a listener that does not answer."""
 _TCP_CONNECT_S = 3.0
 """How long a link over the network may take to come up."""
 _ATTACH_AGAIN_S = 5.0
-"""A door that is linked and says nothing is asked again."""
+"""Interval at which `Attach` is repeated on a link without an answer."""
 _NOT_YET_S = 0.05
 _LOST_AFTER_S = 15
-"""A node that acknowledges nothing for so long is lost."""
+"""A node that acknowledges nothing for this many seconds counts as lost."""
 _BATCH = 256
-"""Messages taken from one door before the others have their turn."""
+"""Messages read from one link before other links are served."""
 
 Stream = tuple[int, str]
 
 
 class StepLink:
-    """The part of a step that runs on one node."""
+    """The link to the node that runs one part of a step."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], node: StepNode, attach: wire.Attach) -> None:
         self.node = node
@@ -41,7 +41,7 @@ class StepLink:
         self.exits: dict[int, wire.TaskExited] = {}
         self.is_attached = False
         self.failure: wire.StepRefused | None = None
-        """Why this door will never bring its tasks."""
+        """Why this link will never bring its tasks."""
         self.stdin_taken = 0
         self.stdin_sent = 0
         self.is_stdin_closed = False
@@ -56,11 +56,11 @@ class StepLink:
         self._positions: dict[Stream, int] = {}
         self._unacknowledged: set[Stream] = set()
         self._signals: list[int] = []
-        """Came before the tasks could be reached."""
+        """Signals requested before the tasks could be reached."""
 
     @property
     def is_over(self) -> bool:
-        """Every task here has ended, or never will be heard of."""
+        """Whether every task on this node has ended, or can no longer be reached."""
         return self.failure is not None or len(self.exits) == len(self.ranks)
 
     @property
@@ -69,17 +69,17 @@ class StepLink:
 
     @property
     def polls_for(self) -> int:
-        """A link that is coming up shows by becoming writable."""
+        """Events to poll for; a link that comes up becomes writable."""
         return zmq.POLLIN if self._was_linked else zmq.POLLIN | zmq.POLLOUT
 
     def down_for(self, now: float) -> float:
-        """Seconds since this door was last attached (or first tried)."""
+        """Return the seconds since this link was last attached (or first tried)."""
         return 0.0 if self._down_since is None else now - self._down_since
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def keep_up(self, now: float) -> None:
-        """Have a link, and be attached over it."""
+        """Open the link and attach over it as needed."""
         if self._socket is None:
             self._open(now)
         elif self._is_linked():
@@ -137,7 +137,7 @@ class StepLink:
         self._send(msgspec.structs.replace(self._attach, received=received))
 
     def close(self) -> None:
-        """Say goodbye, so that the node forgets what it kept for us."""
+        """Send `Detach`, so that the node drops the data that it kept for this client."""
         if self._socket is not None:
             if self.is_attached:
                 self._send(wire.Detach(step_id=self.step_id))
@@ -147,7 +147,7 @@ class StepLink:
     # ── what comes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, now: float) -> list[wire.FromDoor]:
-        """The messages that are news: repeated bytes are cut off, refusals are noted here."""
+        """Return the new messages: repeated bytes are removed, refusals are noted."""
         news: list[wire.FromDoor] = []
         for _ in range(_BATCH):
             assert self._socket is not None
@@ -185,7 +185,7 @@ class StepLink:
                 return message
 
     def _on_attached(self) -> None:
-        """The tasks can be reached; a door that only looks whether we are still there says the same again."""
+        """Note that the tasks can be reached; the node's probes repeat this message."""
         if self.is_attached:
             return
         self.is_attached = True
@@ -196,7 +196,7 @@ class StepLink:
             self.signal(signum)
 
     def _unseen_part(self, output: wire.Output) -> wire.Output | None:
-        """What of this output is not known yet."""
+        """Return the part of this output that has not been received before."""
         key = (output.rank, output.stream)
         position = self._positions.get(key, 0)
         if output.offset > position or output.rank not in self.ranks or output.stream not in ("stdout", "stderr"):
@@ -218,7 +218,7 @@ class StepLink:
     # ── what goes ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def signal(self, signum: int) -> None:
-        """Signal the tasks here, as soon as they can be reached."""
+        """Signal the tasks on this node, as soon as they can be reached."""
         if self.is_attached:
             self._send(wire.SignalTasks(step_id=self.step_id, signum=signum))
         else:
@@ -233,7 +233,7 @@ class StepLink:
         self.stdin_sent = offset + len(data)
 
     def _send(self, message: wire.ToDoor) -> None:
-        """Hand over; where the link was lost this moment, attaching again makes good for it."""
+        """Send the message; if the link was just lost, attaching again repairs the loss."""
         assert self._socket is not None
         try:
             self._socket.send(wire.TO_DOOR.encode(message), zmq.NOBLOCK)

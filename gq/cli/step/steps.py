@@ -35,7 +35,7 @@ FORWARDED = (
 )  # fmt: skip
 _SLICE_MS = 100
 _BACKLOG_BYTES = 1 << 20
-"""With so much unread output the doors are not read on."""
+"""Unwritten output above which the links are not read."""
 _REPORT_DOWN_S = 5.0
 """A node that is away for so long is worth a word."""
 _INQUIRY_S = 3.0
@@ -55,14 +55,14 @@ Note = Callable[[str], None]
 
 
 class Bring(msgspec.Struct, frozen=True, kw_only=True):
-    """What the step's tasks get from here."""
+    """The commands, environment and standard input that `gqrun` brings to the step's tasks."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
     chdir: str
     umask: int
     programs: dict[str, tuple[str, ...]] = {}
-    """By role: what its tasks run instead of `argv`."""
+    """Commands by role, which replace `argv` for that role's tasks."""
     stdin_fd: int | None = 0
     """None: the tasks read ``/dev/null``."""
     stdin_rank: int | None = None
@@ -83,7 +83,7 @@ class _Ending(Enum):
 
 
 class StepRun:
-    """One step, from attaching to the last byte of output.  `run` returns the exit code."""
+    """A step from attaching to the last byte of output; `run` returns the exit code."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class StepRun:
 
     @property
     def _signs_of_an_end(self) -> bool:
-        """Some tasks were killed, not by us: the job may be over, and the rest may never be heard of."""
+        """Whether tasks were killed by others: the job may be over, and the other tasks unreachable."""
         return any(code in (128 + signal.SIGTERM, 128 + signal.SIGKILL) for code in self._counted.values())
 
     def _inquire(self, now: float) -> None:
@@ -371,7 +371,7 @@ class StepRun:
             self._over_at = None
 
     def _step_state(self, jobs: ask.Jobs) -> str:
-        """What became of the step as far as gqd knows; empty while it runs."""
+        """Return the step's final state as far as gqd knows it; empty while it runs."""
         mine = self._created
         job = next((job for job in jobs.jobs if job.job_id == mine.job_id), None)
         if job is None:

@@ -1,7 +1,7 @@
-"""What the tasks of a step print: cut into whole lines, labelled by rank where asked, and sent where it belongs.
+"""Writes the output of a step's tasks: whole lines, with the task's rank if requested, to their destinations.
 
-Owns the files of ``--output`` and ``--error``.  Lines of different tasks are never mixed; with one task, or
-unbuffered, bytes go through as they come.
+It owns the files of ``--output`` and ``--error``.  Lines of different tasks are never mixed; with one task, or
+unbuffered, bytes are written as they come.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LONGEST_LINE = 16 * 1024
 """A longer line is passed on in pieces: a task that never ends its line must not fill memory."""
 
 Destination = Sequence[BufferedWriter | None]
-"""By rank; None: thrown away."""
+"""Writer by rank; None: the output is discarded."""
 Stream = tuple[int, str]
 """Rank, and ``stdout`` or ``stderr``."""
 
 
 class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said about output; both as in Slurm: ``all``, ``none``, a rank, or a file pattern."""
+    """Output options; `output` and `error` as in Slurm: ``all``, ``none``, a rank, or a file pattern."""
 
     output: str | None = None
     error: str | None = None

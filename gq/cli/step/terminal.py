@@ -37,7 +37,7 @@ class RawTerminal:
 
 
 def window_size(fd: int = 0) -> WindowSize:
-    """Of the terminal at `fd`; 24 × 80 where there is none, or where it says nothing."""
+    """Return the size of the terminal at `fd`; 24 × 80 if there is none, or if it reports no size."""
     try:
         rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, b"\0" * 8))
     except OSError:

@@ -1,1 +1,1 @@
-"""What several commands show alike: estimates, alternatives, reservations, accounts, chains."""
+"""Output that several commands share: estimates, alternatives, reservations, accounts, chains."""

@@ -79,7 +79,7 @@ class Field(NamedTuple):
 
 
 def _job(value: Callable[[JobInfo], str]) -> Callable[[Line], str]:
-    """Of the job's line only."""
+    """Return a column function that shows the value on the job's line and nothing on lines of its steps."""
     return lambda line: value(line.job) if line.step is None else ""
 
 

@@ -1,4 +1,4 @@
-"""What could be asked for instead: the table of `gqsub --what-if`."""
+"""The table of alternative requests that `gqsub --what-if` prints."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def jobs_of(stages: list[Stage]) -> tuple[tuple[Submit, ...], tuple[int, ...]]:
 
 
 def _with_gate(job: Submit, command: str) -> tuple[Submit, Submit]:
-    """What the job waits for, its gate waits for: it is asked when the job could start."""
+    """Return the gate and the job; the gate waits for the job's dependencies, and decides when the job could start."""
     before_gate, before_job = _shared_out(job.spec)
     gate = JobSpec(
         name=f"if:{job.spec.name}"[:256],

@@ -30,7 +30,7 @@ def with_estimates(client: Client, chosen: JobFilter, jobs: Sequence[JobInfo]) -
 
 
 def estimates(client: Client, chosen: JobFilter) -> Iterator[StartEstimate]:
-    """Of all waiting jobs of the filter, page by page."""
+    """Return the estimates of all pending jobs that match the filter, page by page."""
     query = EstimateStarts(filter=chosen)
     while True:
         page = ask(client, query, StartEstimates)

@@ -1,7 +1,7 @@
-"""Where the bytes of a job's output come from: the file, if this host sees it, else the daemon of its node.
+"""Reads a job's output: from the file, if this host sees it, else from the daemon of its node.
 
-Owns a reading position in one file of one attempt.  A ticket that ran out is renewed; a file that is not there yet
-is an empty one.
+It owns a reading position in one file of one attempt.  An expired ticket is renewed; a file that does not exist yet
+counts as empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLOCKS_DIFFER_S = 60.0
 
 
 class LogSource:
-    """Reads what a `LogAccess` points to, from the beginning."""
+    """Reads the file of a `LogAccess` from its beginning."""
 
     def __init__(self, client: Client, access: LogAccess, asked: AccessLog) -> None:
         self.access = access
@@ -35,7 +35,7 @@ class LogSource:
         self._link: _LogLink | None = None
 
     def read(self) -> bytes:
-        """The next bytes; none at the present end of the file."""
+        """Return the next bytes; empty at the present end of the file."""
         if not self.access.path:
             return b""
         data = self._read_here()
@@ -45,7 +45,7 @@ class LogSource:
         return data
 
     def _read_here(self) -> bytes | None:
-        """None: this host does not see the file."""
+        """Read from this host's file system; None if the file is not visible here."""
         try:
             with open(self.access.path, "rb") as file:  # noqa: PTH123 - unbuffered habits do not help here
                 status = os.fstat(file.fileno())
@@ -86,7 +86,7 @@ class LogSource:
                 return b""
 
     def _renewed(self, refusal: wire.StepRefused) -> _LogLink:
-        """With a new ticket: the old one ran out, or the node's daemon has been restarted."""
+        """Connect again with a new ticket: the old one expired, or the node's daemon was restarted."""
         fresh = ask(self._client, self._asked, LogAccess)
         if fresh.attempt != self.access.attempt or not fresh.ticket:
             raise Refusal(refusal.code, f"node {self.access.node}: {refusal.message}")
@@ -117,7 +117,7 @@ class _LogLink:
         self._socket.connect(access.endpoint)
 
     def ask(self, ticket: bytes, offset: int) -> wire.FromDoor:
-        """One piece of the file; `Unreachable` if the node does not answer."""
+        """Return a piece of the file; `Unreachable` if the node does not answer."""
         self._socket.send(wire.TO_DOOR.encode(wire.OpenLog(ticket=ticket, offset=offset)))
         deadline = time.monotonic() + _ANSWER_S
         while (left := deadline - time.monotonic()) > 0:
