@@ -271,7 +271,9 @@ def _show_next(crontab: CrontabInfo, arguments: Arguments) -> None:
         return
     columns = (Column("LINE", is_number=True), Column("DUE"), Column("SCHEDULE"), Column("COMMAND", is_wide=True))
     rows = [
-        (str(one.line), _in_zone(at, one.zone), one.schedule, one.command) for one in crontab.entries for at in one.next
+        (str(entry.line), _in_zone(at, entry.zone), entry.schedule, entry.command)
+        for entry in crontab.entries
+        for at in entry.next
     ]
     write_table(columns, [rows])
 

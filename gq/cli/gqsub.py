@@ -56,8 +56,8 @@ def run(arguments: Arguments) -> int:
     scripts = _scripts(arguments)
     stages: list[Stage] = []
     options = Arguments(())
-    for place, script in enumerate(scripts):
-        options, *others = _options(arguments, components, script, place)
+    for stage_index, script in enumerate(scripts):
+        options, *others = _options(arguments, components, script, stage_index)
         gate = gate_of(options)
         spec = job_spec(options, submission(script.job_name, script.command, script.args), others)
         refuse_missing_programs(spec.notify)
@@ -74,8 +74,10 @@ def run(arguments: Arguments) -> int:
         return EXIT_NO_ANSWER
 
 
-def _options(arguments: Arguments, components: list[list[ParsedOption]], script: Script, place: int) -> list[Arguments]:
-    """Return the options of each component of the stage with index `place`.
+def _options(
+    arguments: Arguments, components: list[list[ParsedOption]], script: Script, stage_index: int
+) -> list[Arguments]:
+    """Return the options of each component of the stage with index `stage_index`.
 
     The gate of the command line applies between stages; without a chain it applies before the job.
     """
@@ -83,11 +85,11 @@ def _options(arguments: Arguments, components: list[list[ParsedOption]], script:
     for note in header.notes if header else ():
         warn(note)
     said, environ = list(arguments), dict(os.environ)
-    if arguments.has("chain") and not place:
-        said = [one for one in said if one.name != "if"]
+    if arguments.has("chain") and not stage_index:
+        said = [option for option in said if option.name != "if"]
         environ.pop("GQSUB_IF", None)
     elif "?" in arguments.text("dependency"):  # the first stage has waited for any of them
-        said = [one for one in said if not place or one.name != "dependency"]
+        said = [one for one in said if not stage_index or one.name != "dependency"]
     return component_arguments(SUB, [said, *components], environ, header.components if header else ((),))
 
 
@@ -116,7 +118,7 @@ def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
             jobs, places = jobs_of(stages)
             chain = ask(client, SubmitChain(stages=jobs), ChainSubmitted)
             queued, note = chain.job_ids, chain.note
-            job_ids = tuple(queued[place] for place in places)
+            job_ids = tuple(queued[stage_index] for stage_index in places)
             _tell(job_ids, tuple(one for one in queued if one not in job_ids), options, arguments)
         if note:
             warn(note)

@@ -79,8 +79,8 @@ def _bare_end(job: JobInfo) -> str:
 def _end_of_array(job_id: int, parts: list[JobInfo]) -> Explanation:
     """`parts`: tasks that are jobs of their own, and those that were cancelled before they were."""
     counts: dict[str, int] = {}
-    for one in parts:
-        counts[one.state] = counts.get(one.state, 0) + (one.array_task_count or 1)
+    for part in parts:
+        counts[part.state] = counts.get(part.state, 0) + (part.array_task_count or 1)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     state = next(iter(counts)) if len(counts) == 1 else Outcome.FAILED.value
     why = f"all of its tasks are over: {told}"

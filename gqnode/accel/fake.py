@@ -46,7 +46,7 @@ class FakeAccelerators:
         self, node: str, settings: Sequence[FakeGpuSettings], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._gpus = tuple(_gpu(node, index, one) for index, one in enumerate(settings))
-        self._scripts = tuple(read_script(one.script) if one.script else () for one in settings)
+        self._scripts = tuple(read_script(setting.script) if setting.script else () for setting in settings)
         self._clock = clock
         self._start = clock()
         self._sampled_s = -1.0

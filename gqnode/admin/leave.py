@@ -82,7 +82,7 @@ def _unended(spool: Path) -> list[str]:
     if not spool.is_dir():
         return []
     records = Spool(str(spool)).load()
-    return [str(one.launch.attempt_id.job_id) for one in records if one.phase is not Phase.ENDED]
+    return [str(record.launch.attempt_id.job_id) for record in records if record.phase is not Phase.ENDED]
 
 
 # ── the controller ────────────────────────────────────────────────────────────────────────────────────────────

@@ -116,7 +116,9 @@ class AgentState:
         """Whether this attempt, or a later attempt of the same job, has ended or runs here."""
         if (attempt_id.attempt, join) <= self._over.get(attempt_id.job_id, (0, 0)):
             return True
-        return any(one.job_id == attempt_id.job_id and one.attempt > attempt_id.attempt for one in self.records)
+        return any(
+            record.job_id == attempt_id.job_id and record.attempt > attempt_id.attempt for record in self.records
+        )
 
     def note_step_over(self, step_id: StepId) -> None:
         self._steps_over.setdefault(step_id.attempt_id, set()).add(step_id.step)

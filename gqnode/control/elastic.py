@@ -65,13 +65,13 @@ def _begin(state: AgentState, record: AttemptRecord, order: ResizeAttempt) -> At
 def with_held(launch: Launch, gpus: tuple[int, ...], cpus: tuple[int, ...] | None) -> Launch:
     """Return the launch with these GPUs and CPUs (None: unchanged CPUs), for a job on one node."""
     grant = replace(launch.grant, gpus=gpus, cpus=launch.grant.cpus if cpus is None else cpus)
-    members = tuple(replace(one, gpus=len(gpus), cpus=len(grant.cpus)) for one in launch.members)
+    members = tuple(replace(member, gpus=len(gpus), cpus=len(grant.cpus)) for member in launch.members)
     return replace(launch, grant=grant, members=members)
 
 
 def with_members(launch: Launch, members: tuple[GangMember, ...]) -> Launch:
     """Return the launch with these members; the GPUs and CPUs on this node stay."""
-    own = [one.node for one in members]
+    own = [member.node for member in members]
     node = launch.grant.node
     return replace(launch, members=members, node_rank=own.index(node) if node in own else launch.node_rank)
 

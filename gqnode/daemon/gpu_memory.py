@@ -37,12 +37,17 @@ def _is_stopped(isolation: Isolation, cell: Cell, shepherd: int) -> bool:
 
 def gpu_memory(samples: Sequence[GpuSample]) -> tuple[tuple[int, int], ...]:
     """Return (GPU index, MiB in use) of the GPUs that report it."""
-    known = ((one.index, one.memory_used_mib) for one in samples if one.does_answer)
+    known = ((sample.index, sample.memory_used_mib) for sample in samples if sample.does_answer)
     return tuple((index, mib) for index, mib in known if mib is not None)
 
 
 def unshared_gpus(record: AttemptRecord, others: Iterable[AttemptRecord]) -> tuple[int, ...]:
     """Return the attempt's GPUs that no other running attempt uses."""
     running = (one for one in others if one is not record and one.phase in (Phase.STARTING, Phase.RUNNING))
-    busy = {gpu for one in running if one.suspended_at is None for gpu in one.launch.grant.gpus}
+    busy = {
+        gpu
+        for attempt_record in running
+        if attempt_record.suspended_at is None
+        for gpu in attempt_record.launch.grant.gpus
+    }
     return tuple(gpu for gpu in record.launch.grant.gpus if gpu not in busy)

@@ -153,36 +153,36 @@ class Relay:
         return uid in (self.owner_uid, 0) or (self.users is not None and self.users.is_shared)
 
     def _on_request(self, peer: bytes, frame: zmq.Frame) -> None:
-        who = credentials(frame)
+        peer_ids = credentials(frame)
         is_told = self.users is not None and self.users.is_told
-        if not is_told and (who is None or who[0] != 0):
+        if not is_told and (peer_ids is None or peer_ids[0] != 0):
             return  # whom the cluster serves is not known yet: they ask again
-        if who is None or not self._is_served(who[0]):
+        if peer_ids is None or not self._is_served(peer_ids[0]):
             self._refuse(
                 peer, frame.bytes, "not_served", f"this cluster serves only {user_name(self.owner_uid)} and root"
             )
         elif self.users is None or not self.users.is_shared:
-            self._keep(peer, who, user_name(who[0]), frame.bytes)
+            self._keep(peer, peer_ids, user_name(peer_ids[0]), frame.bytes)
         elif len(self._naming) < MAX_UNNAMED:
-            self._start_naming(peer, who, frame.bytes)
+            self._start_naming(peer, peer_ids, frame.bytes)
 
-    def _start_naming(self, peer: bytes, who: tuple[int, int], payload: bytes) -> None:
-        task = self._loop.create_task(self._name(peer, who, payload))
+    def _start_naming(self, peer: bytes, peer_ids: tuple[int, int], payload: bytes) -> None:
+        task = self._loop.create_task(self._name(peer, peer_ids, payload))
         self._naming.add(task)
         task.add_done_callback(self._naming.discard)
 
-    async def _name(self, peer: bytes, who: tuple[int, int], payload: bytes) -> None:
+    async def _name(self, peer: bytes, peer_ids: tuple[int, int], payload: bytes) -> None:
         """The name service may be slow: only who waits for it waits."""
         assert self.users is not None
         try:
-            name = await self.users.name_of(who[0])
+            name = await self.users.name_of(peer_ids[0])
         except GqError as error:
             self._refuse(peer, payload, error.code, error.message)
         else:
-            self._keep(peer, who, name, payload)
+            self._keep(peer, peer_ids, name, payload)
 
-    def _keep(self, peer: bytes, who: tuple[int, int], name: str, payload: bytes) -> None:
-        asked = Asked(self._next_id, who[0], who[1], name, payload)
+    def _keep(self, peer: bytes, peer_ids: tuple[int, int], name: str, payload: bytes) -> None:
+        asked = Asked(self._next_id, peer_ids[0], peer_ids[1], name, payload)
         self._next_id += 1
         self._waiting.add(_Waiting(peer, self._loop.time(), asked))
         self._waiting.forget_before(self._loop.time() - FORGET_S)

@@ -244,7 +244,7 @@ class StepListener:
             self.dropped += 1
             self._refuse(peer, error.code, error.message)
             return
-        reads_of_user = sum(one == ticket.uid for one in self._reads.values())
+        reads_of_user = sum(read == ticket.uid for read in self._reads.values())
         if ticket.expires_at < self._wall():
             self._refuse(peer, "ticket_expired", "the ticket has expired; ask the controller for another")
         elif not self._may_access(uid, ticket.uid):

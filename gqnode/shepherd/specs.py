@@ -101,5 +101,5 @@ def _typed(fields: Head, known: tuple[str, ...]) -> Head:
         typed["identity"] = Identity(uid, gid, tuple(groups))
     if typed.get("confinement"):
         rlimits, *others = typed["confinement"]
-        typed["confinement"] = Confinement(tuple(tuple(one) for one in rlimits), *others)
+        typed["confinement"] = Confinement(tuple(tuple(rlimit) for rlimit in rlimits), *others)
     return typed

@@ -33,7 +33,7 @@ def _show(arguments: Arguments) -> int:
     from gq.config.config import DEFAULT, load_config  # reads TOML, which no other command does
 
     settings = list(load_config(chosen_cluster()).settings())
-    chosen = [one for one in settings if _is_meant(one[0], arguments.operands)]
+    chosen = [setting for setting in settings if _is_meant(setting[0], arguments.operands)]
     if arguments.operands and not chosen:
         raise Refusal("unknown_setting", f"`{arguments.operands[0]}` is no setting", "gqctl config show lists all")
     if arguments.has("set"):

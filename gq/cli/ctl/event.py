@@ -31,8 +31,8 @@ def _events(arguments: Arguments) -> int:
     write = _write_json if arguments.has("json") or not is_terminal() else _write_line
     with controller() as client, client.reconnecting(RECONNECT_S if follows else 0.0, say_waiting):
         for page in _pages(client, query, follows):
-            for one in page.events:
-                write(one)
+            for event in page.events:
+                write(event)
             sys.stdout.flush()
     return 0
 

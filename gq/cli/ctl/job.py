@@ -273,11 +273,11 @@ def _grant_json(grant: Grant) -> dict[str, object]:
     """Return the resources held on a node; for a job with roles also the resources of each role."""
     shown = {"node": grant.node, **_share_json(grant)}
     if grant.resources:
-        shown["resources"] = {one.name: one.count for one in grant.resources}
+        shown["resources"] = {resource.name: resource.count for resource in grant.resources}
     if grant.licenses:
-        shown["licenses"] = {one.name: one.count for one in grant.licenses}
+        shown["licenses"] = {license_.name: license_.count for license_ in grant.licenses}
     if grant.roles:
-        shown["roles"] = [{"role": one.role, "tasks": one.tasks, **_share_json(one)} for one in grant.roles]
+        shown["roles"] = [{"role": role.role, "tasks": role.tasks, **_share_json(role)} for role in grant.roles]
     return shown
 
 

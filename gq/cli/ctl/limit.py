@@ -48,16 +48,16 @@ def resource(text: str) -> str:
     raise ValueError(f"`{text}` is nothing that can be limited; {there}")
 
 
-def amount(of: str, text: str) -> float:
+def amount(resource_name: str, text: str) -> float:
     """``4``, ``512G`` of memory, ``2d`` of time, GPU-hours; ``ValueError`` with a sentence."""
-    if of == "memory":
+    if resource_name == "memory":
         return parse_memory_mib(text)
-    if of == "time":
+    if resource_name == "time":
         seconds = parse_duration_s(text)
         if seconds is None:
             raise ValueError(f"`{text}` is no limit; `gqctl limit remove` takes one away")
         return seconds
-    return _gpu_hours(text) if of.startswith("gpu_hours") else whole_number(text, 0, MOST)
+    return _gpu_hours(text) if resource_name.startswith("gpu_hours") else whole_number(text, 0, MOST)
 
 
 def _gpu_hours(text: str) -> float:
@@ -70,19 +70,19 @@ def _gpu_hours(text: str) -> float:
     return hours
 
 
-def shown_amount(of: str, most: float) -> str:
+def shown_amount(resource_name: str, max_amount: float) -> str:
     """Format an amount so that `amount` can read it."""
-    if of == "memory":
-        return format_memory(int(most))
-    return format_duration(int(most)) if of == "time" else f"{most:.10g}"
+    if resource_name == "memory":
+        return format_memory(int(max_amount))
+    return format_duration(int(max_amount)) if resource_name == "time" else f"{max_amount:.10g}"
 
 
 def _assignment(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"`{text}` is not RESOURCE=MOST; for example gpus=4")
-    of = resource(name)
-    return of, amount(of, value)
+    resource_name = resource(name)
+    return resource_name, amount(resource_name, value)
 
 
 # ── whose ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,17 +98,21 @@ def _holders(arguments: Arguments) -> list[tuple[Holder, str]]:
     return found
 
 
-def _at(arguments: Arguments, of: str) -> LimitAt:
+def _at(arguments: Arguments, resource_name: str) -> LimitAt:
     """Where it binds; some limits can do so at one point only."""
     given = arguments.last("at")
-    only = LimitAt.SUBMIT if of in AT_SUBMIT_ONLY else LimitAt.START if of in AT_START_ONLY else None
+    only = (
+        LimitAt.SUBMIT if resource_name in AT_SUBMIT_ONLY else LimitAt.START if resource_name in AT_START_ONLY else None
+    )
     if given is None:
         return only or LimitAt.START
     at = _AT.get(given.value.lower())
     if at is None:
         raise UsageError("bad_value", f"{given.place}: `{given.value}` is no such point", "use submit or start")
     if only is not None and at is not only:
-        raise UsageError("contradiction", f"a limit of {LIMITED[of]} binds at {only.value} only", "leave --at out")
+        raise UsageError(
+            "contradiction", f"a limit of {LIMITED[resource_name]} binds at {only.value} only", "leave --at out"
+        )
     return at
 
 
@@ -124,12 +128,12 @@ def _set(arguments: Arguments) -> int:
     requests = [
         SetLimit(
             limit=LimitInfo(
-                holder=holder, name=name, resource=of, most=most, per_user=arguments.has("per-user"),
-                at=_at(arguments, of),
+                holder=holder, name=name, resource=resource_name, most=max_amount, per_user=arguments.has("per-user"),
+                at=_at(arguments, resource_name),
             )
         )
         for holder, name in holders
-        for of, most in limits
+        for resource_name, max_amount in limits
     ]  # fmt: skip
     with controller() as client:
         for request in requests:
@@ -146,15 +150,19 @@ def _remove(arguments: Arguments) -> int:
     is_per_user = arguments.has("per-user")
     with controller() as client:
         for holder, name in holders:
-            for of in resources:
-                ask(client, RemoveLimit(holder=holder.value, name=name, resource=of, per_user=is_per_user), Done)
+            for resource_name in resources:
+                ask(
+                    client,
+                    RemoveLimit(holder=holder.value, name=name, resource=resource_name, per_user=is_per_user),
+                    Done,
+                )
     return 0
 
 
 def _show(arguments: Arguments) -> int:
     refuse_operands(arguments, "use --user, --account and --qos")
     chosen = {(Holder(option.name), name) for option in _WHOSE for name in arguments.words(option.name)}
-    wanted = {holder: tuple(name for of, name in chosen if of is holder) for holder in Holder}
+    wanted = {holder: tuple(name for kind, name in chosen if kind is holder) for holder in Holder}
     request = ListAccounts(accounts=wanted[Holder.ACCOUNT], users=wanted[Holder.USER], qos=wanted[Holder.QOS])
     with controller() as client:
         found = ask_accounts(client, request).limits

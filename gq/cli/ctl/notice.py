@@ -46,7 +46,7 @@ def _list(arguments: Arguments) -> int:
     since = arguments.read("since", lambda text: past_instant(text, time.time()))
     with controller() as client:
         pages = list(_pages(client, query))
-    found = [one for page in pages for one in page.notices if since is None or one.queued_at >= since]
+    found = [notice for page in pages for notice in page.notices if since is None or notice.queued_at >= since]
     if arguments.has("json"):
         write_json_list(_json(one) for one in found)
     else:

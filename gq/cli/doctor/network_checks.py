@@ -119,7 +119,7 @@ def listening_on(port: int) -> list[str]:
 def only_loopback(addresses: list[str]) -> bool:
     """Whether the addresses, in the kernel's reversed notation, are all loopback: 127.…, mapped or not, and ::1."""
     mapped, v6 = "0000000000000000FFFF0000", "00000000000000000000000001000000"
-    plain = [one.removeprefix(mapped) for one in addresses]
+    plain = [address.removeprefix(mapped) for address in addresses]
     return bool(plain) and all(one == v6 or (len(one) == 8 and one.endswith("7F")) for one in plain)
 
 

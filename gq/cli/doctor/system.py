@@ -83,7 +83,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return controller_location(self.location, self.config.controller.user if self.config is not None else "")
 
     def process(self, program: str) -> Process | None:
-        return next((one for one in self.processes if one.program == program), None)
+        return next((process for process in self.processes if process.program == program), None)
 
     @property
     def is_remote_node(self) -> bool:

@@ -44,16 +44,16 @@ def split_commands(command: str, arguments: Arguments) -> list[Component]:
         found.append(Component(tuple(given), tuple(words[:end])))
         given, words = parse(words[end + 1 :], options_of(command), operands_end_options=True, command=command)
     found.append(Component(tuple(given), tuple(words)))
-    for place in range(len(found) - 2, -1, -1):
-        if not found[place].command:
-            found[place] = found[place]._replace(command=found[place + 1].command)
+    for index in range(len(found) - 2, -1, -1):
+        if not found[index].command:
+            found[index] = found[index]._replace(command=found[index + 1].command)
     return found
 
 
 def _separator(words: list[str]) -> int | None:
-    for place, word in enumerate(words[:-1]):
-        if word == SEPARATOR and (words[place + 1].startswith("-") or not place):
-            return place
+    for index, word in enumerate(words[:-1]):
+        if word == SEPARATOR and (words[index + 1].startswith("-") or not index):
+            return index
     return None
 
 

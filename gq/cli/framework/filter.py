@@ -89,7 +89,7 @@ def refuse_unknown_names(client: Client, asked: JobFilter) -> None:
     A command calls this when no job matches: jobs may still have a partition, or a node, that has been removed.
     """
     if asked.partitions:
-        known = [one.partition for one in ask(client, GetCluster(), Cluster).info.partitions]
+        known = [partition.partition for partition in ask(client, GetCluster(), Cluster).info.partitions]
         refuse_unknown_partitions(asked.partitions, known)
     if asked.nodes:
         ask(client, ListNodes(names=asked.nodes), Nodes)  # the controller names the node that it does not know

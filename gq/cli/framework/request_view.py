@@ -64,7 +64,7 @@ def per_node(job: JobInfo) -> str:
 def _per_node(asked: RoleRequest) -> str:
     kind = f"{asked.gpu_type}:" if asked.gpu_type else ""
     gpus = [f"gpu:{kind}{asked.gpus_per_node}"] if asked.gpus_per_node else []
-    generic = amounts(one for one in asked.resources if one.name != TMP)
+    generic = amounts(resource for resource in asked.resources if resource.name != TMP)
     return ",".join([*gpus, *([generic] if generic else [])])
 
 
@@ -74,7 +74,7 @@ def scratch(job: JobInfo) -> str:
 
 
 def _scratch_mib(asked: RoleRequest) -> int:
-    return sum(one.count for one in asked.resources if one.name == TMP)
+    return sum(resource.count for resource in asked.resources if resource.name == TMP)
 
 
 def memory(asked: RoleRequest) -> str:

@@ -75,7 +75,7 @@ def _state(daemon: Daemon, answer: Answer | None) -> str:
 
 
 def _write(location: Location, everyone: list[Daemon], states: dict[str, str], answer: Answer | None) -> None:
-    rows = [(one.name, str(one.pid() or "-"), states[one.name], str(one.log_path)) for one in everyone]
+    rows = [(daemon.name, str(daemon.pid() or "-"), states[daemon.name], str(daemon.log_path)) for daemon in everyone]
     write_table(_COLUMNS, [rows])
     if answer is None:
         write_line(f"the cluster in {location.state_dir} does not answer; `gq up` starts what is missing")
@@ -99,8 +99,8 @@ def _json(
         "jobs_pending": info.jobs_pending if info else None,
         "counters": info.counters if info else {},
         "daemons": [
-            {"name": one.name, "pid": one.pid(), "state": states[one.name], "log": str(one.log_path)}
-            for one in everyone
+            {"name": daemon.name, "pid": daemon.pid(), "state": states[daemon.name], "log": str(daemon.log_path)}
+            for daemon in everyone
         ],
     }
 

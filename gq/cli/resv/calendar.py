@@ -66,7 +66,7 @@ def show_calendar(arguments: Arguments) -> int:
     with controller() as client:
         shown = _read(client, grid.midnight(begin.at if begin else now, zone), days, zone, now)
     if arguments.has("json"):
-        write_json_list(_json(one) for one in shown.blocks)
+        write_json_list(_json(block) for block in shown.blocks)
     else:
         _draw(shown, view)
     return 0
@@ -90,7 +90,7 @@ def _read(client: Client, first: datetime, days: int, zone: tzinfo, now: float) 
         *grid.of_jobs(running, now, end_at),
         *grid.of_starts(estimates(client, JobFilter()), end_at),
     ]
-    seen = [one for one in blocks if one.begin_at < end_at and one.end_at > begin_at]
+    seen = [block for block in blocks if block.begin_at < end_at and block.end_at > begin_at]
     return empty._replace(reservations=reservations, blocks=seen)
 
 
@@ -154,7 +154,7 @@ def _title(shown: Calendar, hours: int) -> str:
 def _heads(shown: Calendar, hours: int, label: int) -> Iterator[str]:
     """The days, and the hours with a mark where it is now."""
     width, bar = 24 // hours, _bar()
-    days = [shown.first + timedelta(days=place) for place in range(shown.days)]
+    days = [shown.first + timedelta(days=index) for index in range(shown.days)]
     names = [f"{day:%a} {day.day}" if width >= 6 else f"{day.day}" for day in days]
     yield bar.join([" " * label, *(name.ljust(width)[:width] for name in names)])
     ticks = [_ticks(hours, width)] * shown.days
@@ -175,7 +175,7 @@ def _ticks(hours: int, width: int) -> str:
 def _row(row: grid.Row, width: int, label: int) -> str:
     name = printable(row.label)
     name = name if len(name) <= label else f"{name[: label - 1]}~"
-    days = ["".join(row.cells[place : place + width]) for place in range(0, len(row.cells), width)]
+    days = ["".join(row.cells[index : index + width]) for index in range(0, len(row.cells), width)]
     if _is_fancy():
         days = ["".join(_FANCY.get(cell, cell) for cell in day) for day in days]
     return _bar().join([name.ljust(label), *days])
@@ -230,8 +230,8 @@ def _write(line: str, columns: int, letters: Mapping[str, str], coloured: slice)
     from rich.text import Text
 
     text = Text(line)
-    for place in range(len(line))[coloured]:
-        if (letter := line[place].upper()) in letters.values():
-            text.stylize(f"bold {_STYLES[ord(letter) % len(_STYLES)]}", place, place + 1)
+    for index in range(len(line))[coloured]:
+        if (letter := line[index].upper()) in letters.values():
+            text.stylize(f"bold {_STYLES[ord(letter) % len(_STYLES)]}", index, index + 1)
     sys.stdout.flush()
     Console(highlight=False, width=columns).print(text, no_wrap=True, overflow="crop")

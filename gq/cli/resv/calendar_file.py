@@ -240,7 +240,7 @@ def _changes(event: CalendarEvent, info: ReservationInfo, now: float) -> list[Re
     """What makes the occurrences as the event has them; what is so already is left out."""
     changes: list[RequestBody] = []
     if event.rule and _planned(info, event.start.timestamp(), now) is not None:  # a series of gq begins at once
-        early = [one for one in info.occurrences if now < one.begin_at < event.start.timestamp()]
+        early = [occurrence for occurrence in info.occurrences if now < occurrence.begin_at < event.start.timestamp()]
         changes += [SkipOccurrence(name=info.booking.name, number=one.number) for one in early]
     for one in event.left_out:
         if (found := _planned(info, one.timestamp(), now)) is not None:
@@ -258,7 +258,7 @@ def _planned(info: ReservationInfo, at: float, now: float) -> OccurrenceInfo | N
     """The occurrence that begins then; None: it is past, skipped or moved already."""
     if at <= now:
         return None
-    last_at = max((one.begin_at for one in info.occurrences), default=now)
+    last_at = max((occurrence.begin_at for occurrence in info.occurrences), default=now)
     if at > last_at:
         zone = zone_named(info.booking.zone)
         message = f"{spoken_moment(at, zone)} is another time than the rest, and is not planned yet"

@@ -157,7 +157,7 @@ def skip(arguments: Arguments) -> int:
     name, number = _name_and_number(arguments, is_needed=False)
     with controller() as client:
         info = find(client, name)
-        coming = [one for one in info.occurrences if one.state is OccurrenceState.PLANNED]
+        coming = [occurrence for occurrence in info.occurrences if occurrence.state is OccurrenceState.PLANNED]
         one = next((one for one in coming if number in (None, one.number)), None)
         number = one.number if one is not None and number is None else number
         zone = zone_named(info.booking.zone)
@@ -200,7 +200,7 @@ def renew(arguments: Arguments) -> int:
         raise UsageError("missing_option", "nothing says for how much longer", "for example --duration=2h")
     with controller() as client:
         info = find(client, name)
-        open_ones = [one for one in info.occurrences if not one.state.is_past]
+        open_ones = [occurrence for occurrence in info.occurrences if not occurrence.state.is_past]
         active = [one for one in open_ones if one.state is OccurrenceState.ACTIVE]
         if not open_ones:
             raise Refusal("over", f"reservation `{name}` is over", "make a new one with `gqresv create --replace`")
@@ -237,7 +237,7 @@ def _tell_one(answer: Reserved, one: OccurrenceInfo | None, verb: str, zone: tzi
     if one is None or arguments.has("json") or is_quiet(arguments):
         _tell(answer, verb, zone, arguments)
         return 0
-    now = next((each for each in answer.reservation.occurrences if each.number == one.number), one)
+    now = next((occurrence for occurrence in answer.reservation.occurrences if occurrence.number == one.number), one)
     for line in echo_one(answer.reservation, now, verb, zone):
         write_sentence(line)
     return 0

@@ -70,15 +70,16 @@ def of_reservations(infos: Iterable[ReservationInfo]) -> list[Block]:
         Block(
             RESERVATION,
             info.booking.name,
-            one.begin_at,
-            one.end_at if one.ended_at is None else one.ended_at,
+            occurrence.begin_at,
+            occurrence.end_at if occurrence.ended_at is None else occurrence.ended_at,
             grant.node,
             grant.gpus,
         )
         for info in infos
-        for one in info.occurrences
-        if one.state not in _NOTHING_KEPT and (one.ended_at is None or one.ended_at > one.begin_at)
-        for grant in one.grants
+        for occurrence in info.occurrences
+        if occurrence.state not in _NOTHING_KEPT
+        and (occurrence.ended_at is None or occurrence.ended_at > occurrence.begin_at)
+        for grant in occurrence.grants
     ]
 
 
@@ -101,10 +102,17 @@ def _expected_end(job: JobInfo, start_at: float, now: float, until: float) -> fl
 def of_starts(estimates: Iterable[StartEstimate], until: float) -> list[Block]:
     """Promised starts of jobs that wait: on which GPUs of their nodes is not told."""
     return [
-        Block(START, str(one.job_id), one.start_at, until if one.end_at is None else one.end_at, node, None)
-        for one in estimates
-        if one.is_promised and one.start_at is not None
-        for node in one.nodes
+        Block(
+            START,
+            str(estimate.job_id),
+            estimate.start_at,
+            until if estimate.end_at is None else estimate.end_at,
+            node,
+            None,
+        )
+        for estimate in estimates
+        if estimate.is_promised and estimate.start_at is not None
+        for node in estimate.nodes
     ]
 
 
@@ -118,18 +126,18 @@ def midnight(at: float, zone: tzinfo) -> datetime:
 
 def bounds(first: datetime, days: int, hours: int, zone: tzinfo) -> list[float]:
     """The instants between which the cells lie, one more than there are cells."""
-    walls = [first + timedelta(hours=hours * place) for place in range(days * 24 // hours + 1)]
+    walls = [first + timedelta(hours=hours * index) for index in range(days * 24 // hours + 1)]
     return [wall.replace(tzinfo=zone).timestamp() for wall in walls]
 
 
 def letters_of(blocks: Iterable[Block]) -> dict[str, str]:
     """Reservation → its letter, in the order in which they begin."""
     firsts: dict[str, float] = {}
-    for one in blocks:
-        if one.kind == RESERVATION:
-            firsts[one.name] = min(one.begin_at, firsts.get(one.name, one.begin_at))
+    for block in blocks:
+        if block.kind == RESERVATION:
+            firsts[block.name] = min(block.begin_at, firsts.get(block.name, block.begin_at))
     ordered = sorted(firsts, key=lambda name: (firsts[name], name))
-    return {name: LETTERS[place] if place < len(LETTERS) else REST for place, name in enumerate(ordered)}
+    return {name: LETTERS[index] if index < len(LETTERS) else REST for index, name in enumerate(ordered)}
 
 
 def paint(
@@ -156,12 +164,12 @@ def _reach(block: Block, edges: Sequence[float]) -> range:
 
 
 def _fill(cells: list[str], symbol: str, reach: range, is_shy: bool) -> None:
-    for place in reach:
-        before = cells[place]
+    for index in reach:
+        before = cells[index]
         if before == GONE or (is_shy and before != FREE):
             continue
         is_other = before in LETTERS + REST + SEVERAL and before != symbol
-        cells[place] = SEVERAL if is_other else symbol
+        cells[index] = SEVERAL if is_other else symbol
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -58,7 +58,7 @@ def show_list(arguments: Arguments) -> int:
     if arguments.has("json"):
         write_json_list(map(reservation_json, found))
     elif arguments.has("occurrences"):
-        rows = [occurrence_row(info, one, now) for info in found for one in info.occurrences]
+        rows = [occurrence_row(info, occurrence, now) for info in found for occurrence in info.occurrences]
         write_table(OCCURRENCE_COLUMNS, [rows], not arguments.has("noheader"))
     else:
         write_table(COLUMNS, [[row(info, now) for info in found]], not arguments.has("noheader"))

@@ -255,7 +255,7 @@ def _others(arguments: Arguments, zone: tzinfo, now: float, base: ResourceReques
 
 def _resources(arguments: Arguments, base: ResourceRequest) -> ResourceRequest:
     """Return the resources, with a job's options and ``--type``; without GPUs whole nodes are reserved."""
-    given = [one for one in arguments if one.name in ("gpus", "nodes", *_OF_JOBS[1:])]
+    given = [option for option in arguments if option.name in ("gpus", "nodes", *_OF_JOBS[1:])]
     kind, gpus = arguments.text("type").lower(), arguments.last("gpus")
     if kind and gpus is not None:
         said, colon, _ = gpus.value.rpartition(":")
@@ -282,7 +282,7 @@ def _last(arguments: Arguments, name: str) -> ParsedOption:
 def _flags(arguments: Arguments) -> Fields:
     said = arguments.items("flags", _flag)
     flags = [Flag.MAINT] if arguments.has("maint") else []
-    flags += [one for one in said if isinstance(one, Flag)]
+    flags += [option for option in said if isinstance(option, Flag)]
     return {
         "flags": tuple(dict.fromkeys(flags)),
         "purge_s": next((one for one in reversed(said) if not isinstance(one, Flag)), None),
@@ -302,7 +302,7 @@ def _flag(word: str) -> Flag | int:
 
 def with_all_nodes(arguments: Arguments, names: Iterable[str]) -> Arguments:
     """``--nodes=all`` as the list of all nodes."""
-    kept = [one for one in arguments if one.name != "nodes"]
+    kept = [option for option in arguments if option.name != "nodes"]
     return Arguments([*kept, ParsedOption("nodelist", compress(names), "--nodes")], arguments.operands)
 
 
@@ -313,7 +313,7 @@ def command_of(arguments: Arguments, offer: Offer, asked: Asked) -> str:
     """The command line that takes an offer: as it was typed, with other words where the offer differs."""
     is_other = offer.resources != asked.booking.resources
     drop = {*_WHEN, "json", "quiet", "test-only", *(_WHAT if is_other else ())}
-    words = [_word(one) for one in arguments if one.name not in drop]
+    words = [_word(option) for option in arguments if option.name not in drop]
     if is_other:
         words += resource_words(offer.resources)
     if not asked.booking.cron:

@@ -79,7 +79,7 @@ def short_instant(at: float | None, now: float) -> str:
 def current(info: ReservationInfo) -> OccurrenceInfo | None:
     """The occurrence that it is about now: the one under way, the next, or else the last."""
     for state in (OccurrenceState.ACTIVE, OccurrenceState.PLANNED):
-        if found := next((one for one in info.occurrences if one.state is state), None):
+        if found := next((occurrence for occurrence in info.occurrences if occurrence.state is state), None):
             return found
     return info.occurrences[-1] if info.occurrences else None
 
@@ -87,7 +87,11 @@ def current(info: ReservationInfo) -> OccurrenceInfo | None:
 def coming(info: ReservationInfo) -> OccurrenceInfo | None:
     """The next after that."""
     now = current(info)
-    later = (one for one in info.occurrences if one.state is OccurrenceState.PLANNED and one is not now)
+    later = (
+        occurrence
+        for occurrence in info.occurrences
+        if occurrence.state is OccurrenceState.PLANNED and occurrence is not now
+    )
     return next(later, None)
 
 
@@ -217,7 +221,7 @@ def reservation_json(info: ReservationInfo) -> dict[str, JsonValue]:
         "notify": [_target(one) for one in asked.notify],
         "created_at": iso_instant(info.created_at),
         "deleted_at": iso_instant(info.gone_at) if state_of(info) == DELETED else None,
-        "occurrences": [occurrence_json(one) for one in info.occurrences],
+        "occurrences": [occurrence_json(occurrence) for occurrence in info.occurrences],
     }
 
 
@@ -280,7 +284,7 @@ def record(info: ReservationInfo, now: float) -> dict[str, JsonValue]:
         "comment": asked.comment,
         "notify": [_target(one) for one in asked.notify] or "as the site says",
         "created": local_time(info.created_at),
-        "occurrences": [_occurrence_line(info, one, now) for one in info.occurrences] or "-",
+        "occurrences": [_occurrence_line(info, occurrence, now) for occurrence in info.occurrences] or "-",
     }
 
 
@@ -325,7 +329,7 @@ def echo(info: ReservationInfo, verb: str, zone: tzinfo) -> list[str]:
     lines = [f"{head}: {what(info.booking)} on {nodes_of(one)}"]
     lines.append(spoken_span(one.begin_at, one.end_at, zone))
     if info.booking.cron:
-        count = sum(not each.state.is_past for each in info.occurrences)
+        count = sum(not occurrence.state.is_past for occurrence in info.occurrences)
         lines.append(f"and {plural(count - 1, 'more time')} so far by `{info.booking.cron}`; gqresv show lists them")
     if one.missing_gpus:
         lines.append(f"{plural(one.missing_gpus, 'GPU')} missing: {sentence(one.why)}")
@@ -364,7 +368,7 @@ def _told(error: Refusal, zone: tzinfo) -> Refusal:
 def show_offers(error: Refusal, arguments: Arguments, asked: Asked) -> None:
     """Print the available alternatives, each as the command line that requests it."""
     if arguments.has("json"):
-        offers = [_offer_json(one, arguments, asked) for one in error.offers]
+        offers = [_offer_json(offer, arguments, asked) for offer in error.offers]
         write_json(
             {"refused": error.code, "message": render_instants(error.message, zone=asked.zone), "offers": offers}
         )

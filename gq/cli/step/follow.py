@@ -63,13 +63,13 @@ class _Following:
             known = gq.elastic.gpus()
             if known is not None and not self.signum:
                 self._meet({node.name: node.joined for node in known.nodes}, known.target_nodes)
-            stay = [one for name, one in self.steps.items() if known is None or name in known.target_nodes]
-            if all(one.poll() is not None for one in stay):
+            stay = [step for name, step in self.steps.items() if known is None or name in known.target_nodes]
+            if all(step.poll() is not None for step in stay):
                 break
             time.sleep(LOOK_S)
-        for one in (*self.steps.values(), *self.leaving):
-            one.wait()
-        codes = [one.returncode if one.returncode >= 0 else 128 - one.returncode for one in stay]
+        for step in (*self.steps.values(), *self.leaving):
+            step.wait()
+        codes = [step.returncode if step.returncode >= 0 else 128 - step.returncode for step in stay]
         return 128 + self.signum if self.signum else max(codes, default=0)
 
     def _meet(self, joined: Mapping[str, int], target: Sequence[str]) -> None:
@@ -79,8 +79,8 @@ class _Following:
         """
         for name in [name for name in self.steps if joined.get(name) != self.joined[name]]:
             self.leaving.append(self.steps.pop(name))
-        self.leaving = [one for one in self.leaving if one.poll() is None]
-        is_ending = any(one.poll() == 0 for name, one in self.steps.items() if name in target)
+        self.leaving = [step for step in self.leaving if step.poll() is None]
+        is_ending = any(step.poll() == 0 for name, step in self.steps.items() if name in target)
         for name in target:
             if name not in self.steps and not is_ending:
                 self.steps[name], self.joined[name] = self._begin(name), joined[name]
@@ -93,6 +93,6 @@ class _Following:
 
     def _pass_on(self, signum: int, _frame: FrameType | None) -> None:
         self.signum = signum
-        for one in (*self.steps.values(), *self.leaving):
-            if one.poll() is None:
-                one.send_signal(signum)
+        for step in (*self.steps.values(), *self.leaving):
+            if step.poll() is None:
+                step.send_signal(signum)

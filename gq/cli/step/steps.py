@@ -2,7 +2,7 @@
 
 Owns the loop of `gqrun`: output, standard input, signals, the terminal, the exit code, and what happens when a task
 fails, a node goes away or the job ends underneath.  One thread, one poll.  What is where is decided by gqd; which
-bytes are news is decided by `_doors`.
+bytes are news is decided by `step_links`.
 """
 
 from __future__ import annotations

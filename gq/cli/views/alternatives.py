@@ -26,7 +26,7 @@ NOW_S = 1.0
 def show_alternatives(client: Client, spec: JobSpec, as_json: bool) -> int:
     found = ask(client, WhatIf(spec=spec), Alternatives)
     if as_json:
-        write_json_list(_json(one) for one in found.alternatives)
+        write_json_list(_json(alternative) for alternative in found.alternatives)
     else:
         write_table(_COLUMNS, [[_row(one, found.made_at) for one in found.alternatives]])
         if told := _told(found):

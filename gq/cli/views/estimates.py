@@ -25,7 +25,7 @@ _WEEK_S = 6 * 86400
 
 def with_estimates(client: Client, chosen: JobFilter, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     """The jobs, with what is known of their start."""
-    told = {one.job_id: one for one in estimates(client, chosen)}
+    told = {estimate.job_id: estimate for estimate in estimates(client, chosen)}
     return [_estimated(job, told.get(job.job_id)) for job in jobs]
 
 
@@ -111,7 +111,7 @@ _ACCURACY_COLUMNS = (
 def show_accuracy(client: Client, since: float, as_json: bool, with_header: bool) -> None:
     lines = ask(client, QueryAccuracy(since=since), Accuracy).lines
     if as_json:
-        write_json_list(_accuracy_json(one) for one in lines)
+        write_json_list(_accuracy_json(line) for line in lines)
     elif not lines:
         told = f"no job that was told an estimate has started since {local_time(since)}: there is nothing to judge yet"
         print(f"gqstat: {told}", file=sys.stderr)

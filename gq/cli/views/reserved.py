@@ -26,7 +26,14 @@ def reserved_line(client: Client, now: float) -> str:
 
 
 def _coming(info: ReservationInfo, now: float) -> OccurrenceInfo | None:
-    return next((one for one in info.occurrences if not one.state.is_past and one.begin_at <= now + AHEAD_S), None)
+    return next(
+        (
+            occurrence
+            for occurrence in info.occurrences
+            if not occurrence.state.is_past and occurrence.begin_at <= now + AHEAD_S
+        ),
+        None,
+    )
 
 
 def _told(one: OccurrenceInfo, info: ReservationInfo, now: float) -> str:
