@@ -161,7 +161,7 @@ def _is_past(booking: Booking, now: float) -> bool:
 
 
 def _booking(arguments: Arguments, event: CalendarEvent, now: float) -> Booking:
-    """What the event says; what the command line says wins."""
+    """Return the event's booking; options of the command line override it."""
     duration_s = round(event.end.timestamp() - event.start.timestamp())
     if duration_s <= 0:
         raise ValueError("it ends before it begins")
@@ -201,7 +201,7 @@ def _own_options(arguments: Arguments, own: Mapping[str, str]) -> list[ParsedOpt
 
 
 def _name(arguments: Arguments, event: CalendarEvent) -> str:
-    """As was said, as gq wrote it, or made of the title."""
+    """Return the reservation's name: given, or written by gq, or derived from the title."""
     made = re.sub(r"[^A-Za-z0-9._-]+", "-", event.title).strip("-._")[:MAX_NAME_LENGTH]
     return a_name(arguments.text("name") or event.own.get("name") or made or event.uid)
 
@@ -237,7 +237,7 @@ def _until(event: CalendarEvent, cron: str, zone: tzinfo) -> float | None:
 
 
 def _changes(event: CalendarEvent, info: ReservationInfo, now: float) -> list[RequestBody]:
-    """What makes the occurrences as the event has them; what is so already is left out."""
+    """Return the changes that make the occurrences match the event, without changes that are made already."""
     changes: list[RequestBody] = []
     if event.rule and _planned(info, event.start.timestamp(), now) is not None:  # a series of gq begins at once
         early = [occurrence for occurrence in info.occurrences if now < occurrence.begin_at < event.start.timestamp()]
