@@ -13,6 +13,8 @@ from datetime import datetime, timedelta, tzinfo
 
 UNLIMITED_WORDS = frozenset({"unlimited", "infinite", "-1"})
 DURATION_FORMS = "minutes, min:sec, h:m:s, d-h, d-h:m, d-h:m:s, or a number with s, m, h, d or w"
+MAX_COUNT = 2**31 - 1
+"""Largest count, and largest memory in MiB, that a message can carry."""
 MEMORY_FORMS = "a whole number with K, M, G or T (MiB if bare)"
 INSTANT_FORMS = (
     "now, now+2h, HH:MM, YYYY-MM-DD, YYYY-MM-DDTHH:MM[:SS], MM/DD[/YY][-HH:MM], today, tomorrow, yesterday, midnight,"
@@ -97,7 +99,10 @@ def parse_memory_mib(text: str) -> int:
     if match is None:
         raise ValueError(f"`{text}` is not a memory size; use {MEMORY_FORMS}")
     kib = int(match[1]) * _KIB[match[2].upper()]
-    return -(-kib // 1024)
+    mib = -(-kib // 1024)
+    if mib > MAX_COUNT:
+        raise ValueError(f"`{text}` is too large; the most is {format_memory(MAX_COUNT)}")
+    return mib
 
 
 def format_memory(mib: int) -> str:

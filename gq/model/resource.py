@@ -12,7 +12,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+from gq.units import MAX_COUNT
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A number that comes over the wire: not negative, and small enough for the database and for sums."""
 
 

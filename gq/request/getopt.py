@@ -15,6 +15,7 @@ from typing import TypeVar
 from gq.errors import UsageError
 from gq.near_miss import nearest, suggestion
 from gq.request.option import Option, ParsedOption, bad_value
+from gq.units import MAX_COUNT
 
 T = TypeVar("T")
 MAX_DIGITS = 18
@@ -186,7 +187,7 @@ class Arguments:
         except ValueError as error:
             raise bad_value(given, str(error)) from error
 
-    def integer(self, name: str, at_least: int | None = None, at_most: int | None = None) -> int | None:
+    def integer(self, name: str, at_least: int | None = None, at_most: int = MAX_COUNT) -> int | None:
         return self.read(name, lambda text: whole_number(text, at_least, at_most))
 
     def choice(self, name: str, choices: Mapping[str, T], default: T) -> T:

@@ -25,7 +25,7 @@ from gq.request.getopt import Arguments, whole_number
 from gq.request.option import ParsedOption, bad_value, not_available
 from gq.request.resources import resource_request
 from gq.request.signals import parse_signal
-from gq.units import parse_duration_s, parse_instant, parse_seconds
+from gq.units import MAX_COUNT, parse_duration_s, parse_instant, parse_seconds
 
 if TYPE_CHECKING:
     from gq.model.sweep import Sweep
@@ -86,7 +86,7 @@ def job_spec(arguments: Arguments, submission: Submission, others: Sequence[Argu
         kill_on_invalid_dep=arguments.choice("kill-on-invalid-dep", _YES_OR_NO, None),
         deadline_at=arguments.read("deadline", lambda text: submission.read_instant(text, submission.now)),
         is_held=arguments.has("hold"),
-        nice=arguments.integer("nice", -(2**31), 2**31) or 0,
+        nice=arguments.integer("nice", -MAX_COUNT) or 0,
         priority=arguments.integer("priority", 0, MAX_PRIORITY),
         requeue=_requeue(arguments),
         requeue_on=arguments.read("requeue-on", parse_causes) or (),

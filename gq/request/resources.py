@@ -12,7 +12,7 @@ from gq.model.nodelist import expand
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import ParsedOption, bad_value, not_available
-from gq.units import parse_memory_mib
+from gq.units import MAX_COUNT, parse_memory_mib
 
 NOTHING = ResourceRequest()
 _Fields = dict[str, object]
@@ -80,10 +80,10 @@ def _span(text: str) -> tuple[int, int | None]:
         raise ValueError(f"`{text}` is not a number of nodes; nodes are named by --nodelist={text}")
     if dash and not (low.isdecimal() and high.isdecimal()):
         raise ValueError(f"`{text}` is not a range like 1-8")
-    first = whole_number(low, at_least=1)
+    first = whole_number(low, 1, MAX_COUNT)
     if not dash:
         return first, None
-    last = whole_number(high, at_least=1)
+    last = whole_number(high, 1, MAX_COUNT)
     if last < first:
         raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
     return first, last
@@ -147,7 +147,7 @@ def gpu_count(text: str) -> Gpus:
     if re.fullmatch(r"\d+-.*", count):
         low, high = _span(count)
         return Gpus(low, kind.lower() or None, high if high != low else None)
-    return Gpus(whole_number(count, at_least=0), kind.lower() or None)
+    return Gpus(whole_number(count, 0, MAX_COUNT), kind.lower() or None)
 
 
 def _range(gpus: Gpus) -> str:

@@ -261,3 +261,14 @@ def test_export_takes_what_it_names(value: str | None, expected: dict[str, str])
 def test_export_refuses_what_cannot_be_a_variable(value: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a variable"):
         exported_environment(ParsedOption("export", value, "--export"), ENVIRON)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--nice=2147483648", "--nice=-2147483648", "--ntasks=3000000000", "--gpus=3000000000", "--mem=9000000T"],
+)
+def test_a_number_that_no_message_can_carry_is_refused_with_its_option(run: Run, option: str) -> None:
+    done = run("gqsub", option, "--wrap=true")
+
+    assert done.status == 2 and option.partition("=")[0] in done.err
+    assert "is too large" in done.err or "is too small" in done.err
