@@ -247,7 +247,9 @@ def coordinated_by(user: str, cluster: Cluster) -> frozenset[str]:
     if not named:
         return frozenset()
     names = (*named, *cluster.accounts, DEFAULT_ACCOUNT)
-    return frozenset(one for one in names if not named.keys().isdisjoint(account_path(cluster.accounts, one)))
+    return frozenset(
+        account for account in names if not named.keys().isdisjoint(account_path(cluster.accounts, account))
+    )
 
 
 def is_login_node(node: str, cluster: Cluster, policy: Policy) -> bool:
@@ -269,54 +271,54 @@ def _refuse_unvouched(peer: Peer, cluster: Cluster) -> None:
     )
 
 
-# ── its rights ───────────────────────────────────────────────────────────────────────────────────────────
+# ── its rights ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def authorise(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
+def authorise(caller: Caller, body: client.RequestBody, cluster: Cluster) -> None:
     """`Denied` unless `RIGHTS` lets this caller make this request about its object.
 
     Requests about many jobs skip or refuse other users' jobs one by one (`may_steer`); the owner of a key is checked
     in `gqd.control.key`.
     """
     right = RIGHTS[type(body)]
-    reach = REACH[right][who.role]
+    reach = REACH[right][caller.role]
     if reach is Reach.ALL:
         return
     if reach is Reach.NONE:
-        raise _too_low(who, body, right)
-    if right is Right.SELF and who.is_from_job:
-        message = f"node {who.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
+        raise _too_low(caller, body, right)
+    if right is Right.SELF and caller.is_from_job:
+        message = f"node {caller.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
         raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
     if right is Right.COORDINATOR:
-        _refuse_uncoordinated(who, body, cluster)
+        _refuse_uncoordinated(caller, body, cluster)
     if isinstance(body, CRONTABS):
-        _refuse_crontab_of_others(who, body, cluster)
+        _refuse_crontab_of_others(caller, body, cluster)
     job = cluster.jobs.get(getattr(body, "job_id", NO_JOB))
-    if job is not None and not who.owns(job) and not (isinstance(body, STEERING) and who.may_steer(job)):
+    if job is not None and not caller.owns(job) and not (isinstance(body, STEERING) and caller.may_steer(job)):
         raise not_owner(job)
 
 
 def _refuse_crontab_of_others(
-    who: Caller, body: client.SetCrontab | client.GetCrontab | client.RemoveCrontab, cluster: Cluster
+    caller: Caller, body: client.SetCrontab | client.GetCrontab | client.RemoveCrontab, cluster: Cluster
 ) -> None:
     """`Denied` for a crontab of another user, even one with the same name but another uid."""
-    user = body.user or who.peer.user
+    user = body.user or caller.peer.user
     known = cluster.crontabs.get(user)
-    if not is_of(who.peer, user, who.peer.uid if known is None else known.uid):
+    if not is_of(caller.peer, user, caller.peer.uid if known is None else known.uid):
         word = "administrators" if isinstance(body, client.SetCrontab) else "operators"
         raise Denied("not_owner", f"the crontab of {user} is not yours", f"only its owner and {word} may do this")
 
 
-def _refuse_uncoordinated(who: Caller, body: client.RequestBody, cluster: Cluster) -> None:
+def _refuse_uncoordinated(caller: Caller, body: client.RequestBody, cluster: Cluster) -> None:
     """`Denied` unless the caller coordinates every account that the request needs.
 
     For its members that is the account itself; for everything else it is the account above: coordinators cannot raise
     what their own account may have.
     """
     for account in _accounts_about(body, cluster):
-        if account not in who.coordinates:
+        if account not in caller.coordinates:
             message = f"{COMMANDS[type(body)]} of `{_named(body)}` is for coordinators of an account above it"
-            message = f"{message} and for operators, and {who.peer.user} is neither"
+            message = f"{message} and for operators, and {caller.peer.user} is neither"
             raise Denied("not_coordinator", message, "gqctl account show names the coordinators; ask one")
 
 
@@ -363,9 +365,9 @@ def _named(body: client.RequestBody) -> str:
             return str(getattr(body, "name", ""))
 
 
-def _too_low(who: Caller, body: client.RequestBody, right: Right) -> Denied:
+def _too_low(caller: Caller, body: client.RequestBody, right: Right) -> Denied:
     word = next(role for role in Role if REACH[right][role] is not Reach.NONE).name.lower()
-    message = f"{COMMANDS[type(body)]}: for {word}s only, and {who.peer.user} is not one here"
+    message = f"{COMMANDS[type(body)]}: for {word}s only, and {caller.peer.user} is not one here"
     return Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
 
 
@@ -373,36 +375,36 @@ def not_owner(job: Job) -> Denied:
     return Denied("not_owner", f"job {job.job_id} belongs to {job.user}", "only its owner may do this")
 
 
-def refuse_users_of_others(who: Caller, users: tuple[str, ...]) -> None:
+def refuse_users_of_others(caller: Caller, users: tuple[str, ...]) -> None:
     """`Denied` if a filter names other users, unless the caller may steer jobs of others.
 
     A request that names another user means that user's jobs, so they are not skipped silently.
     """
-    others = [user for user in users if user != who.peer.user]
-    if others and who.role < Role.OPERATOR and not who.coordinates:
+    others = [user for user in users if user != caller.peer.user]
+    if others and caller.role < Role.OPERATOR and not caller.coordinates:
         raise Denied(
             "not_owner", f"the jobs of {others[0]} are not yours", "only their owner and operators may do this"
         )
 
 
-def refuse_root_jobs(who: Caller, policy: Policy) -> None:
+def refuse_root_jobs(caller: Caller, policy: Policy) -> None:
     """`Denied` for jobs of root on a shared cluster: they could do anything on every node."""
-    if policy.is_shared and not policy.root_jobs and who.peer.uid == ROOT_UID:
+    if policy.is_shared and not policy.root_jobs and caller.peer.uid == ROOT_UID:
         message = "root may not submit jobs to this cluster"
         raise Denied("root_jobs", message, "submit as a user; `[access] root_jobs = true` in gq.toml allows it")
 
 
-def refuse_more_time(who: Caller, before_s: int) -> None:
+def refuse_more_time(caller: Caller, before_s: int) -> None:
     """`Denied` unless an operator asks: the latest end of a running job has been promised to other jobs."""
-    if who.role < Role.OPERATOR:
+    if caller.role < Role.OPERATOR:
         message = f"the time limit of a running job, {before_s} s, can be raised by operators only"
         raise Denied("raised_limit", message, "ask one; you may lower it")
 
 
-def refuse_priority(who: Caller, nice: int | None, priority: int | None = None) -> None:
+def refuse_priority(caller: Caller, nice: int | None, priority: int | None = None) -> None:
     """`Denied` for a user who sets a priority or a negative nice value: both overtake other users' jobs."""
-    if priority is not None and who.role < Role.OPERATOR:
+    if priority is not None and caller.role < Role.OPERATOR:
         message = f"--priority={priority} takes the place of what the factors add up to, which is for operators"
         raise Denied("set_priority", message, "leave it out; --nice=N (0 or more) lets others go first")
-    if nice is not None and nice < 0 and who.role < Role.OPERATOR:
+    if nice is not None and nice < 0 and caller.role < Role.OPERATOR:
         raise Denied("negative_nice", f"--nice={nice} is below 0, which is for operators", "ask for 0 or more")

@@ -1,7 +1,8 @@
-"""Arrays: which jobs and waiting tasks a request means, and how tasks leave their record.  Pure.
+"""Arrays: the jobs and tasks that a request selects, and how tasks become jobs of their own.  Pure.
 
-An array is one job, its record; a task is a job of its own only once it has left it (see `ArrayTasks`).  Every request
-that names jobs comes through `select`, so that ``7``, ``7_3`` and ``7_[2-8]`` mean the same to all of them.
+An array is one job, its record; a task becomes a job of its own when it is materialised (see `ArrayTasks`), at the
+latest when it starts.  Every request that names jobs uses `select`, so ``7``, ``7_3`` and ``7_[2-8]`` mean the same to
+all of them.
 """
 
 from __future__ import annotations
@@ -28,28 +29,29 @@ from gqd.state.records import ArrayTasks, Job
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
-MAX_LEAVING = 10_000
-"""Tasks that one request may have leave their record: each becomes a job of its own, while everybody waits."""
+MAX_NEW_JOBS = 10_000
+"""Tasks that one request may materialise; all other requests wait meanwhile."""
 
 ALL = -1
 """Every task, as a bit set."""
 
-# ── which tasks ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── selection ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Selection(NamedTuple):
-    """A job; or of an array's record those of the tasks that wait in it, a bit set."""
+    """A selected job; for an array's record some of the tasks that wait in it."""
 
     job: Job
     tasks: int = 0
+    """The selected waiting tasks of a record, as a bit set."""
     is_named: bool = True
-    """By itself, not only with all of its array: that it cannot be done is worth saying."""
+    """The request names the job itself, not only its whole array: a failure for it is reported."""
     asked: int = ALL
-    """Of a record: the tasks that were named, wherever they are."""
+    """The tasks of a record that the request names, waiting or not, as a bit set."""
 
     @property
     def is_whole(self) -> bool:
-        """Not a part of a record."""
+        """Whether the selection is a whole job or all waiting tasks of a record."""
         return self.job.array is None or self.tasks == self.job.array.waiting
 
     @property
@@ -58,19 +60,23 @@ class Selection(NamedTuple):
 
 
 def select(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Selection]:
-    """What these ids mean, by id; `Refusal` if one of them does not exist or is out of memory."""
+    """The selected jobs, by id; `Refusal` if an id does not exist or has left memory."""
     job_ids = tuple(job_ids)
     for job_id in job_ids:
         known(cluster, job_id)
     for array_id, text in tasks.items():
         _refuse_missing(*known_array(cluster, array_id), tasks_asked(text))
-    return [one for one in named(cluster, job_ids, tasks) if one.job.array is None or one.tasks or one.is_named]
+    return [
+        selection
+        for selection in named(cluster, job_ids, tasks)
+        if selection.job.array is None or selection.tasks or selection.is_named
+    ]
 
 
 def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) -> list[Selection]:
-    """As `select`, by id; what is not there is passed over, and a record is there though nothing waits in it.
+    """The selected jobs, by id, without those that do not exist; an array's record is kept even if no task waits.
 
-    The id of an array: its record, and all of its tasks that left and are in memory.
+    The id of an array selects its record and all its materialised tasks that are in memory.
     """
     chosen: dict[JobId, Selection] = {}
     for job_id in job_ids:
@@ -84,8 +90,8 @@ def named(cluster: Cluster, job_ids: Iterable[int], tasks: Mapping[int, str]) ->
     for array_id, text in tasks.items():
         record, asked = cluster.jobs.get(JobId(array_id)), tasks_asked(text)
         if record is not None and record.array is not None:
-            for one in _of_array(cluster, record, record.array, asked):
-                chosen.setdefault(one.job.job_id, one)
+            for selection in _of_array(cluster, record, record.array, asked):
+                chosen.setdefault(selection.job.job_id, selection)
     return [chosen[job_id] for job_id in sorted(chosen)]
 
 
@@ -98,16 +104,16 @@ def _of_array(cluster: Cluster, record: Job, array: ArrayTasks, asked: int) -> I
 
 
 def left_jobs(record: Job, array: ArrayTasks, asked: int) -> list[JobId]:
-    """Of the tasks that have left and are in memory.
+    """The materialised tasks among `asked` that are in memory.
 
-    Not by looking at each that is there: to look one up in a large set takes as long as to walk a small one.
+    It walks the asked tasks rather than all materialised ones, which may be many more.
     """
     left = asked & all_tasks(record.spec.array) & ~(array.waiting | array.cancelled)
     return [array.jobs[task] for task in tasks_in(left) if task in array.jobs]
 
 
-def tasks_of_it(record: Job, asked: int) -> int:
-    """Those of the tasks that the array was submitted with; `Refusal` if there is none."""
+def existing_tasks(record: Job, asked: int) -> int:
+    """The tasks among `asked` that the array was submitted with; `Refusal` if there are none."""
     wanted = asked & all_tasks(record.spec.array)
     if not wanted:
         has = format_tasks(all_tasks(record.spec.array), 4)
@@ -118,7 +124,7 @@ def tasks_of_it(record: Job, asked: int) -> int:
 
 def _refuse_missing(record: Job, array: ArrayTasks, asked: int) -> None:
     """`Refusal` if the array has none of these tasks, or all of them are long over."""
-    wanted = tasks_of_it(record, asked)
+    wanted = existing_tasks(record, asked)
     if not wanted & array.waiting and not left_jobs(record, array, wanted):
         what = "was cancelled" if wanted & array.cancelled else "ended long ago"
         raise Refusal("job_over", f"task {record.job_id}_{format_tasks(wanted, 4)} {what}", "gqacct shows it")
@@ -135,6 +141,7 @@ def known(cluster: Cluster, job_id: int) -> Job:
 
 
 def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
+    """The array with that id, or `Refusal`."""
     record = known(cluster, job_id)
     if record.array is None:
         hint = "a task is named by the id of its array" if record.array_job_id else f"name it as {job_id}"
@@ -143,7 +150,7 @@ def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
 
 
 def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
-    """The one job that is meant: of a task that waits its record; `Refusal` as of `select`."""
+    """The single job that is named; for a waiting task its array's record.  `Refusal` as in `select`."""
     if task is None:
         return known(cluster, job_id)
     record, array = known_array(cluster, job_id)
@@ -153,7 +160,7 @@ def one_of(cluster: Cluster, job_id: int, task: int | None) -> Job:
 
 
 def cancelled_in(cluster: Cluster, job_id: int, task: int | None) -> Job | None:
-    """The record in which this task was cancelled; None: it was not, or there is none."""
+    """The record in which this task was cancelled; None: the task was not cancelled, or does not exist."""
     record = cluster.jobs.get(JobId(job_id))
     if task is None or record is None or record.array is None or not 0 <= task <= MAX_TASK:
         return None
@@ -161,7 +168,7 @@ def cancelled_in(cluster: Cluster, job_id: int, task: int | None) -> Job | None:
 
 
 def started_one(cluster: Cluster, job_id: int, task: int | None) -> Job:
-    """As `one_of`, for what only a job that has left its record has."""
+    """The single job that is named, which must not be an array or a waiting task (`Refusal`)."""
     job = one_of(cluster, job_id, task)
     if job.array is None:
         return job
@@ -182,7 +189,7 @@ def all_tasks(text: str) -> int:
 
 
 class Extent(NamedTuple):
-    """What a task is told of its array; `step` is 1 where the tasks are not evenly apart."""
+    """The array's bounds for the environment of its tasks; `step` is 1 if the task numbers are not evenly spaced."""
 
     least: int
     most: int
@@ -206,7 +213,7 @@ def extent_of(text: str) -> Extent:
 
 
 def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
-    """`Refusal` unless the tasks, if there are any, can be an array's."""
+    """`Refusal` if the array options of a new job are not valid."""
     if not spec.array:
         if spec.array_throttle is not None or spec.array_auto or spec.fail_fast or spec.sweep:
             raise Refusal("bad_array", "the job is no array, and has no tasks to limit", "give --array")
@@ -215,10 +222,10 @@ def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
         count = all_tasks(spec.array).bit_count()
     except ValueError as error:
         raise Refusal("bad_array", f"--array: {error}", "for example --array=1-100%8") from None
-    most = policy.limits.array_tasks
-    if count > most:
+    max_tasks = policy.limits.array_tasks
+    if count > max_tasks:
         hint = "submit several; limits.array_tasks in gq.toml sets it"
-        raise Refusal("bad_array", f"the array has {count} tasks, the most that one may have is {most}", hint)
+        raise Refusal("bad_array", f"the array has {count} tasks, the most that one may have is {max_tasks}", hint)
     if spec.is_interactive:
         raise Refusal("bad_array", "an interactive job cannot be an array", "submit it with gqsub")
     if spec.array_auto and spec.array_throttle is not None:
@@ -239,7 +246,7 @@ def _refuse_bad_sweep(spec: JobSpec) -> None:
 
 
 def width_of(spec: JobSpec) -> int:
-    """How many jobs it will count as."""
+    """Count of jobs that a submission counts as: its tasks, or 1."""
     return all_tasks(spec.array).bit_count() if spec.array else 1
 
 
@@ -247,7 +254,7 @@ def width_of(spec: JobSpec) -> int:
 
 
 def array_room(cluster: Cluster) -> dict[JobId, int]:
-    """By array with a throttle: how many more of its tasks may hold resources."""
+    """Throttled array → how many more of its tasks may hold resources."""
     room = {}
     for job_id in cluster.arrays:
         array = cluster.jobs[job_id].array
@@ -257,13 +264,13 @@ def array_room(cluster: Cluster) -> dict[JobId, int]:
 
 
 def array_throttle(cluster: Cluster) -> dict[JobId, int]:
-    """By array with a throttle: how many of its tasks may hold resources."""
+    """Throttled array → how many of its tasks may hold resources at once."""
     arrays = ((job_id, cluster.jobs[job_id].array) for job_id in cluster.arrays)
     return {job_id: array.throttle for job_id, array in arrays if array is not None and array.throttle is not None}
 
 
 def auto_throttle(cluster: Cluster) -> AutoThrottleShares:
-    """The arrays that take what is idle."""
+    """The arrays with `%auto`, whose tasks use idle resources, and the shares of all members."""
     arrays = frozenset(job_id for job_id in cluster.arrays if cluster.jobs[job_id].spec.array_auto)
     if not arrays:
         return NO_AUTO_THROTTLE
@@ -271,13 +278,13 @@ def auto_throttle(cluster: Cluster) -> AutoThrottleShares:
 
 
 def may_start(cluster: Cluster, job: Job, task: int | None) -> bool:
-    """The job, or this task of a record, as far as its array goes."""
+    """Whether the array lets the job, or this task of a record, start now."""
     if (job.array is not None) != (task is not None):
         return False
     if job.array is not None and task is not None:
         return bool(startable_tasks(job) & task_bit(task)) and _has_room(job.array)
-    known_record = cluster.record_of(job)
-    return known_record is None or _has_room(known_record[1])
+    record_entry = cluster.record_of(job)
+    return record_entry is None or _has_room(record_entry[1])
 
 
 def _has_room(array: ArrayTasks) -> bool:
@@ -285,29 +292,29 @@ def _has_room(array: ArrayTasks) -> bool:
 
 
 def materialise_task(draft: TurnBuilder, record: Job, task: int) -> Job:
-    """The task becomes a job of its own."""
+    """Make a waiting task a job of its own."""
     job_id = JobId(draft.cluster.next_job_id)
     draft.emit(event.ArrayTaskLeft(at=draft.now, array_job_id=record.job_id, task=task, job_id=job_id))
     return draft.cluster.jobs[job_id]
 
 
-def materialise_tasks(draft: TurnBuilder, one: Selection) -> list[Job]:
-    """The jobs that stand for exactly this: the tasks leave a record of which they are only a part."""
-    if one.is_whole:
-        return [one.job]
-    return [materialise_task(draft, one.job, task) for task in tasks_in(one.tasks)]
+def materialise_tasks(draft: TurnBuilder, selection: Selection) -> list[Job]:
+    """The jobs for exactly this selection: tasks that are only a part of their record are materialised."""
+    if selection.is_whole:
+        return [selection.job]
+    return [materialise_task(draft, selection.job, task) for task in tasks_in(selection.tasks)]
 
 
-def refuse_too_many(chosen: Iterable[Selection]) -> None:
-    """Before anything is changed."""
-    leaving = sum(one.width for one in chosen if not one.is_whole)
-    if leaving > MAX_LEAVING:
-        message = f"{leaving} tasks of a larger array would become jobs of their own, at most {MAX_LEAVING} at once"
+def refuse_too_many(selections: Iterable[Selection]) -> None:
+    """`Refusal` if the selections would materialise too many tasks at once; call it before any change."""
+    leaving = sum(selection.width for selection in selections if not selection.is_whole)
+    if leaving > MAX_NEW_JOBS:
+        message = f"{leaving} tasks of a larger array would become jobs of their own, at most {MAX_NEW_JOBS} at once"
         raise Refusal("too_many_tasks", message, "name fewer, or all that still wait")
 
 
 class Report:
-    """What a request about many jobs came to, for its answer."""
+    """The results of a request about many jobs, collected for its answer."""
 
     def __init__(self) -> None:
         self._job_ids: dict[JobId, None] = {}
@@ -315,32 +322,32 @@ class Report:
         self._refused: list[tuple[int, str]] = []
         self._labels: list[tuple[int, str]] = []
         self._arrays: dict[JobId, None] = {}
-        """Of which something was done."""
+        """Arrays in which some job or task was changed."""
         self._passed_over: dict[JobId, str] = {}
-        """Arrays of which something could not be done that was not named by itself."""
+        """Array → why tasks that the request does not name individually could not be changed."""
 
-    def did(self, one: Selection) -> None:
-        """Called before it changes: a part of a record is told by its tasks, all that waits in it by its id, too."""
-        job = one.job
+    def did(self, selection: Selection) -> None:
+        """Record a success.  Call it before the change, since a record is reported by its waiting tasks."""
+        job = selection.job
         if job.array is not None:
-            self._tasks[job.job_id] = self._tasks.get(job.job_id, 0) | one.tasks
-        if one.is_whole:
+            self._tasks[job.job_id] = self._tasks.get(job.job_id, 0) | selection.tasks
+        if selection.is_whole:
             self._job_ids[job.job_id] = None
         self._arrays[_array_id(job)] = None
 
-    def refuse(self, one: Selection, why: str) -> None:
-        array_id = _array_id(one.job)
-        if one.is_named:
-            self._refused.append((one.job.job_id, why))
-            if one.job.array_job_id is not None:
-                self._labels.append((one.job.job_id, one.job.label))
-            elif not one.is_whole:
-                self._labels.append((one.job.job_id, f"{one.job.job_id}_[{format_tasks(one.tasks)}]"))
+    def refuse(self, selection: Selection, why: str) -> None:
+        array_id = _array_id(selection.job)
+        if selection.is_named:
+            self._refused.append((selection.job.job_id, why))
+            if selection.job.array_job_id is not None:
+                self._labels.append((selection.job.job_id, selection.job.label))
+            elif not selection.is_whole:
+                self._labels.append((selection.job.job_id, f"{selection.job.job_id}_[{format_tasks(selection.tasks)}]"))
         else:
             self._passed_over[array_id] = why
 
     def answer(self, skipped: Iterable[int] = (), is_reversed: bool = False) -> client.JobsDone:
-        """`is_reversed`: what was done last is told first."""
+        """The answer; `is_reversed`: list the results in reverse order."""
         passed_over = ((job_id, why) for job_id, why in self._passed_over.items() if job_id not in self._arrays)
         none_could = [(int(job_id), f"none of its tasks: {why}") for job_id, why in passed_over]
         order = -1 if is_reversed else 1
@@ -361,7 +368,7 @@ def _array_id(job: Job) -> JobId:
 
 
 def cancel_tasks(draft: TurnBuilder, record: Job, tasks: int, why: str = "", reason: str = Reason.NONE.value) -> None:
-    """Tasks that wait in the record never will start; how it ends `array_end` says."""
+    """Cancel tasks that wait in the record; `array_end` ends the record with its last task."""
     assert record.array is not None
     if tasks & record.array.waiting:
         packed = pack_tasks(tasks & record.array.waiting)

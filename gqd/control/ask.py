@@ -35,16 +35,16 @@ MAX_OF_JOB = 50
 _OVER = (JobState.COMPLETING, JobState.ENDED)
 
 
-def decide_ask(draft: TurnBuilder, who: Caller, body: client.AskJob) -> client.Done:
+def decide_ask(draft: TurnBuilder, caller: Caller, body: client.AskJob) -> client.Done:
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not text:
         raise Refusal("no_text", "nothing is asked", "gqctl ask 12 'could you let me have a GPU until noon?'")
-    _refuse_ask(draft, who, one)
-    draft.emit(event.JobAsked(at=draft.now, job_id=one.job_id, by=who.peer.user, uid=who.peer.uid, text=text))
+    _refuse_ask(draft, caller, one)
+    draft.emit(event.JobAsked(at=draft.now, job_id=one.job_id, by=caller.peer.user, uid=caller.peer.uid, text=text))
     held = draft.cluster.attempt_of(one)
     answers = "`release` or" if held is None or held.elastic is None else "`release`, `shrink` or"
-    line = f"gq: {who.peer.user} asks: {text} (`gqctl answer {one.label}` {answers} `decline`)"
+    line = f"gq: {caller.peer.user} asks: {text} (`gqctl answer {one.label}` {answers} `decline`)"
     _write_line(draft, one, line)
     return client.Done()
 
@@ -58,20 +58,20 @@ def _checked(text: str) -> str:
     return text
 
 
-def _refuse_ask(draft: TurnBuilder, who: Caller, one: Job) -> None:
+def _refuse_ask(draft: TurnBuilder, caller: Caller, one: Job) -> None:
     if one.state in _OVER:
         raise Refusal("job_over", f"job {one.label} is {_word(draft.cluster, one)}: there is nothing left to ask for")
-    if any(ask.is_open and _is_by(ask, who) for ask in one.asks):
+    if any(ask.is_open and _is_by(ask, caller) for ask in one.asks):
         message = f"you have asked that of job {one.label} already, and it is not answered yet"
         raise Refusal("asked_already", message, "gqctl asks shows it")
     if len(one.asks) >= MAX_OF_JOB:
         raise Refusal("too_many_asks", f"job {one.label} was asked {MAX_OF_JOB} times already", "speak to its owner")
-    if sum(_is_by(ask, who) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MAX_OPEN:
+    if sum(_is_by(ask, caller) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MAX_OPEN:
         raise Refusal("too_many_asks", f"{MAX_OPEN} of your requests are not answered yet", "gqctl asks lists them")
 
 
-def _is_by(ask: Ask, who: Caller) -> bool:
-    return is_of(who.peer, ask.by, ask.uid)
+def _is_by(ask: Ask, caller: Caller) -> bool:
+    return is_of(caller.peer, ask.by, ask.uid)
 
 
 def _open(one: Job) -> list[Ask]:
@@ -79,7 +79,7 @@ def _open(one: Job) -> list[Ask]:
     return [ask for ask in one.asks if ask.is_open] if one.asks and one.state not in _OVER else []
 
 
-def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> client.Done:
+def decide_answer(draft: TurnBuilder, caller: Caller, body: client.AnswerAsks) -> client.Done:
     """Answer all open requests of a job.
 
     RELEASE also ends or requeues the job; SHRINK makes an elastic job give up GPUs or nodes.
@@ -100,7 +100,7 @@ def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> c
         askers = tuple(dict.fromkeys((ask.by, ask.uid) for ask in _open(one)))
         told = elastic.decide_agreed(draft, one, body.keep, askers)
     names = ", ".join(dict.fromkeys(ask.by for ask in _open(one)))
-    draft.emit(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=who.peer.user))
+    draft.emit(event.AsksAnswered(at=draft.now, job_id=one.job_id, answer=body.answer, text=text, by=caller.peer.user))
     if body.answer is not AskAnswer.RELEASE:
         return client.Done(text=told)
     if body.requeue:
@@ -108,17 +108,19 @@ def decide_answer(draft: TurnBuilder, who: Caller, body: client.AnswerAsks) -> c
         why = f"requeued, as {names} asked"
         attempt.end(draft, one, Outcome.CANCELLED, AfterEnding.REQUEUE, why=why, grace_s=grace_s)
     else:
-        job.cancel(draft, one, why=f"by {who.peer.user}, as {names} asked")
+        job.cancel(draft, one, why=f"by {caller.peer.user}, as {names} asked")
     return client.Done()
 
 
-def list_asks(draft: TurnBuilder, who: Caller, body: client.ListAsks, most: int) -> client.Asks:
+def list_asks(draft: TurnBuilder, caller: Caller, body: client.ListAsks, limit: int) -> client.Asks:
     """Requests about the caller's jobs and requests that the caller made, newest last; operators see all."""
     jobs = draft.cluster.jobs
     chosen = jobs.values() if not body.job_ids else [jobs[one] for one in jobs.keys() & set(body.job_ids)]
-    found = ((ask, one) for one in chosen for ask in one.asks if who.may_steer(one) or _is_by(ask, who))
-    told = sorted(found, key=lambda each: (each[0].at, each[1].job_id))
-    return client.Asks(asks=tuple(_told(draft.cluster, *each) for each in islice(told, max(0, len(told) - most), None)))
+    found = ((ask, one) for one in chosen for ask in one.asks if caller.may_steer(one) or _is_by(ask, caller))
+    shown = sorted(found, key=lambda each: (each[0].at, each[1].job_id))
+    return client.Asks(
+        asks=tuple(_told(draft.cluster, *each) for each in islice(shown, max(0, len(shown) - limit), None))
+    )
 
 
 def _told(cluster: Cluster, ask: Ask, one: Job) -> AskInfo:

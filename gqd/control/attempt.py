@@ -113,7 +113,7 @@ def on_prepared(draft: TurnBuilder, node: str, report: wire.Prepared) -> None:
     if has_joined(attempt, node):
         _release(draft, attempt, (node,))
     elif all(part.phase is PartPhase.PREPARED for part in attempt.parts.values()):
-        others = tuple(one for one in attempt.parts if one != attempt.batch_node)
+        others = tuple(name for name in attempt.parts if name != attempt.batch_node)
         _release(draft, attempt, others or (attempt.batch_node,))
 
 
@@ -130,7 +130,7 @@ def on_go_received(draft: TurnBuilder, node: str, report: wire.GoReceived) -> No
     if has_joined(attempt, node):
         elastic_nodes.tell_all(draft, attempt)
         return
-    others = [part for one, part in attempt.parts.items() if one != attempt.batch_node]
+    others = [part for name, part in attempt.parts.items() if name != attempt.batch_node]
     if all(part.phase is PartPhase.LIVE for part in others):
         _release(draft, attempt, (attempt.batch_node,))
 
@@ -152,8 +152,8 @@ def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
     if late := overlap.late_for(draft, attempt, at):
         fail_on_node(draft, attempt, node, late)
     elif started.spec.deadline_at is not None:
-        for one in attempt.parts:
-            orders.send_time_limit(draft, started, one)
+        for name in attempt.parts:
+            orders.send_time_limit(draft, started, name)
 
 
 def on_prepare_received(draft: TurnBuilder, node: str, report: wire.PrepareReceived) -> None:
@@ -207,8 +207,8 @@ def _roll_back(
             reason=reason.value,
         )
     )
-    for one in list(attempt.parts):
-        orders.send_owed(draft, attempt, one)
+    for name in list(attempt.parts):
+        orders.send_owed(draft, attempt, name)
 
 
 def _back_off(draft: TurnBuilder, node: str) -> float:
@@ -284,7 +284,7 @@ def on_attempt_ended(draft: TurnBuilder, node: str, report: wire.AttemptEnded) -
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
         if report.cell_emptied:
-            _forget_stranger(draft, report.attempt_id, node)
+            _forget_orphan(draft, report.attempt_id, node)
         return
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id:
@@ -354,7 +354,7 @@ def end_by_node(draft: TurnBuilder, job: Job, attempt: Attempt, node: str, repor
     is_without_code = outcome is Outcome.NODE_FAIL or failure_class == "launch"
     why = f"node {node}: {report.why}" if report.why else ""
     if outcome is Outcome.PREEMPTED:
-        why = requeue.to_whom(draft.cluster, attempt)
+        why = requeue.preemptor_phrase(draft.cluster, attempt)
     at = min(max(report.ended_at, attempt.start_at or attempt.allocated_at), draft.now)
     end(
         draft,
@@ -428,7 +428,7 @@ def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> 
     """The node reports that nothing of the attempt is left on it."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts:
-        _forget_stranger(draft, report.attempt_id, node)
+        _forget_orphan(draft, report.attempt_id, node)
         return
     if attempt.elastic is not None and report.join < attempt.elastic.join_of(node):
         return  # the report is about an earlier stay of this node in the attempt
@@ -439,7 +439,7 @@ def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> 
     empty_part(draft, attempt, node, report.usage)
 
 
-def _forget_stranger(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
+def _forget_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
     """The node is rid of an attempt that should not have been there, and may get jobs again."""
     if draft.volatile.stop_orders.pop((attempt_id, node), None) is not None:
         draft.volatile.wants_plan = True
@@ -466,7 +466,7 @@ def take_node_away(draft: TurnBuilder, attempt: Attempt, node: str, why: str) ->
     fail_on_node(draft, attempt, node, why)
     step.lose_node(draft, attempt, node)
     if attempt.parts[node].phase is not PartPhase.STOPPING:
-        orders.stop_stranger(draft, attempt.attempt_id, node)  # the job goes on without this node
+        orders.stop_orphan(draft, attempt.attempt_id, node)  # the job goes on without this node
 
 
 def fail_on_node(draft: TurnBuilder, attempt: Attempt, node: str, why: str) -> None:
@@ -584,7 +584,7 @@ def tick(draft: TurnBuilder) -> None:
     hello, and their silence is handled as the loss of the node.
     """
     _repeat_time_limits(draft)
-    _repeat_stops_of_strangers(draft)
+    _repeat_stops_of_orphans(draft)
     for (attempt_id, node), clock in list(draft.volatile.part_orders.items()):
         attempt = draft.cluster.attempts.get(attempt_id)
         if attempt is None or node not in attempt.parts:
@@ -604,13 +604,13 @@ def tick(draft: TurnBuilder) -> None:
             orders.repeat_owed(draft, attempt, node)
 
 
-def _repeat_stops_of_strangers(draft: TurnBuilder) -> None:
+def _repeat_stops_of_orphans(draft: TurnBuilder) -> None:
     """Repeat the stop orders for attempts that nodes should not have."""
     for (attempt_id, node), sent_at in list(draft.volatile.stop_orders.items()):
         if node not in draft.volatile.links:
             del draft.volatile.stop_orders[attempt_id, node]  # its hello will say what it has
         elif draft.now - sent_at >= draft.policy.timers.resend_s:
-            orders.stop_stranger(draft, attempt_id, node)
+            orders.stop_orphan(draft, attempt_id, node)
 
 
 def _is_slow(draft: TurnBuilder, attempt: Attempt, node: str, clock: OrderClock) -> bool:
@@ -649,9 +649,9 @@ def _fail_silent_launch(draft: TurnBuilder, attempt: Attempt, node: str) -> None
         strand_part(draft, attempt, node)
         return
     word = "PREPARE" if attempt.parts[node].phase is PartPhase.PREPARING else "GO"
-    silent = [one for one in attempt.parts if _is_silent(draft, attempt, one)]
+    silent = [name for name in attempt.parts if _is_silent(draft, attempt, name)]
     fail_launch(draft, attempt, node, f"no answer to {word} within {draft.policy.timers.prepare_ack_s:g} s")
-    for one in silent:
-        if one != node:
-            _back_off(draft, one)
-        strand_part(draft, attempt, one)
+    for name in silent:
+        if name != node:
+            _back_off(draft, name)
+        strand_part(draft, attempt, name)

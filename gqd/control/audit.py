@@ -1,7 +1,8 @@
-"""What is written into the audit trail, and how.  Pure.
+"""The audit trail: the events that are recorded, and the text of their fields.  Pure.
 
-Noted is every request that changes something, with what came of it; every refusal for want of rights, of any
-request; nodes that join; and what the doors saw.  A line never holds a secret: names, numbers and reasons only.
+Recorded are every request that changes something, with its outcome; every request that was refused for missing rights;
+nodes that join; and incidents that the listeners report.  An entry never holds a secret: names, numbers and reasons
+only.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ DONE = "done"
 REFUSED = "refused"
 
 
-def printable(text: str, most: int) -> str:
-    """One printable line of at most `most` characters; what cannot be printed is written as Python would."""
-    shown = text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+def printable(text: str, max_length: int) -> str:
+    """The text as a printable line of at most `max_length` characters; others are escaped as Python does."""
+    shown = text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"
 
 
 def audit_event(
@@ -60,7 +61,7 @@ def request_event(
     answer: client.ReplyBody,
     hook: str = "",
 ) -> event.Audited:
-    """What came of a request.  `hook`: what the submit hook did to it."""
+    """The entry for an answered request.  `hook`: the changes that the submit hook made."""
     outcome, detail = DONE, ""
     if isinstance(answer, client.Refused):
         outcome, detail = answer.code, answer.message
@@ -78,7 +79,7 @@ def request_event(
 def denied_event(
     at: float, peer: Peer, cluster: Cluster, body: client.RequestBody, code: str, job_ids: list[int]
 ) -> event.Audited:
-    """Of a request about many jobs: those that it was refused for."""
+    """The entry for the jobs that a request about many jobs was refused for."""
     return _asked(at, peer, cluster, body, _jobs(job_ids), code)
 
 
@@ -104,7 +105,7 @@ def incident_event(at: float, fact: DoorIncident) -> event.Audited:
 
 
 def signal_event(at: float, request: type[client.RequestBody], outcome: str = DONE, detail: str = "") -> event.Audited:
-    """What a signal to the daemon asked for, which whoever can send it may ask."""
+    """The entry for a request made by a signal to the daemon, which any user who may signal it may make."""
     return audit_event(at, action=request.__name__, origin="signal", outcome=outcome, detail=detail)
 
 
@@ -121,7 +122,7 @@ def origin_of(peer: Peer, cluster: Cluster) -> str:
     return f"key {name} ({peer.address})"
 
 
-# ── what a request is about ───────────────────────────────────────────────────────────────────────────────────
+# ── object and details ────────────────────────────────────────────────────────────────────────────────────
 
 
 def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
@@ -174,9 +175,9 @@ def object_of(body: client.RequestBody, answer: client.ReplyBody) -> str:
 
 
 def _jobs(job_ids: list[int] | tuple[int, ...], tasks: Mapping[int, str] = {}) -> str:
-    """By their ids; tasks that have none as ``7_[2-8]``, unless the whole array is named."""
+    """The jobs by id, and waiting tasks as ``7_[2-8]``, unless the whole array is named."""
     parts = [f"{array_id}_[{which[:MAX_OBJECT]}]" for array_id, which in tasks.items() if array_id not in job_ids]
-    return _several("job", [*(str(one) for one in job_ids[:MAX_OBJECT]), *parts[:MAX_OBJECT]])
+    return _several("job", [*(str(job_id) for job_id in job_ids[:MAX_OBJECT]), *parts[:MAX_OBJECT]])
 
 
 def _limit(holder: str, name: str, resource: str, per_user: bool) -> str:
@@ -190,7 +191,7 @@ def _several(noun: str, names: list[str] | tuple[str, ...]) -> str:
 
 
 def detail_of(body: client.RequestBody) -> str:
-    """What else is worth knowing of what was done."""
+    """The details of a change, besides the object."""
     match body:
         case client.Submit():
             return f"{body.spec.name} (a test)" if body.test_only else body.spec.name
@@ -241,17 +242,17 @@ def _booked(body: client.SetReservation) -> str:
 
 def _changes(body: client.UpdateJob) -> str:
     names = ("name", "partition", "time_limit_s", "begin_at", "nice", "requeue", "array_throttle", "reservation")
-    said = [f"{name}={getattr(body, name)}" for name in names if getattr(body, name) is not None]
+    changes = [f"{name}={getattr(body, name)}" for name in names if getattr(body, name) is not None]
     if body.array_auto:
-        said.append("array_throttle=auto")
+        changes.append("array_throttle=auto")
     if body.comment is not None:
-        said.append("comment")
-    return ", ".join([*said, "resources"] if body.resources is not None else said)
+        changes.append("comment")
+    return ", ".join([*changes, "resources"] if body.resources is not None else changes)
 
 
 def _values(info: AccountInfo | MemberInfo | QosInfo, is_new: bool) -> str:
-    """What was said besides the names; what is as it always is is left out."""
+    """The fields of the record that are not names and differ from their defaults."""
     names = {"name", "user", "account"}
     fields = {name: value for name, value in msgspec.to_builtins(info).items() if name not in names}
-    said = [f"{name}={','.join(one) if isinstance(one, tuple | list) else one}" for name, one in fields.items()]
-    return ", ".join(["new", *said] if is_new else said)
+    changes = [f"{name}={','.join(one) if isinstance(one, tuple | list) else one}" for name, one in fields.items()]
+    return ", ".join(["new", *changes] if is_new else changes)

@@ -22,7 +22,7 @@ MAX_STAGES = 100
 
 
 def decide_submit(
-    draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SubmitChain
+    draft: TurnBuilder, caller: Caller, request: ClientRequest, body: client.SubmitChain
 ) -> client.ChainSubmitted:
     """Queue all stages or none: every stage is checked before the first is queued; a refusal names its stage."""
     if not 0 < len(body.stages) <= MAX_STAGES:
@@ -32,7 +32,7 @@ def decide_submit(
         try:
             _refuse_bad_stage(stage)
             spec = _after(stage.spec, stages[-1].fact.job_id) if stages else stage.spec
-            stages = (*stages, job.prepare(draft, who, request, spec, stages))
+            stages = (*stages, job.prepare(draft, caller, request, spec, stages))
         except Refusal as refusal:
             message = f"stage {number} of {len(body.stages)} ({stage.spec.name[:80]}): {refusal.message}"
             raise (Denied if isinstance(refusal, Denied) else Refusal)(refusal.code, message, refusal.hint) from None

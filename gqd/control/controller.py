@@ -1,7 +1,7 @@
-"""The deciding core: an input comes in, facts and effects come out.  Dispatch only, no policy.  Pure.
+"""The controller's core: takes inputs, returns events and effects.  It dispatches and holds no policy itself.  Pure.
 
-The same object runs in the daemon, in tests and in the simulator.  The shell calls `handle` for every input, runs
-the planner while `wants_plan`, gives the plan to `adopt`, and once after a start calls `resume`.
+The same class runs in the daemon, in tests and in the simulator.  The shell calls `resume` once after a start and
+`handle` for every input; while `wants_plan` is true it runs the planner, and passes the plan to `adopt`.
 """
 
 from __future__ import annotations
@@ -101,18 +101,18 @@ Change = (
     | client.RemoveCrontab | client.SetReservation | client.EditOccurrence | client.SkipOccurrence
     | client.EndReservation | client.DeleteReservation
 )  # fmt: skip
-"""Requests that change something: done once per request id, and remembered."""
+"""Requests that change something: carried out once per request id, with the answer remembered."""
 
 TICKET_S = 3600.0
 LIST_ORDER_S = 1.0
-"""So old may the order be that lists show."""
+"""Seconds for which lists may reuse a computed queue order."""
 MAX_ANSWERS = 500_000
-"""Remembered, however young: above, the oldest tenth is forgotten."""
+"""Remembered answers; beyond that the oldest tenth is forgotten, however recent."""
 FORGET_EVERY_S = 10.0
 
 
 class Controller:
-    """Owns the cluster in memory; nothing else changes it."""
+    """Owns the cluster in memory and is its only writer."""
 
     def __init__(self, cluster: Cluster, policy: Policy) -> None:
         self.cluster = cluster
@@ -120,12 +120,12 @@ class Controller:
         self.volatile = Volatile()
         self.forecasts = estimate.ForecastQueue()
         self._ranked: tuple[float, Ranking] | None = None
-        """When the queue was last put in order for a list, if nothing has happened since."""
+        """The queue order last computed for a list, and when; None once an event has happened since."""
 
     # ── what the shell calls ──────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, happened: Input, now: float) -> Turn:
-        """Something happened."""
+        """Handle one input.  → its turn"""
         draft = self._draft(now)
         limit.roll_over_periods(draft)
         match happened:
@@ -164,14 +164,14 @@ class Controller:
         return self._close(draft)
 
     def adopt(self, plan: Plan, now: float) -> Turn:
-        """A proposal, re-checked start by start against the live cluster."""
+        """Carry out a plan; every start, preemption and resize is checked again on the live cluster."""
         draft = self._draft(now)
         limit.roll_over_periods(draft)
         self.volatile.plan = plan
         self.volatile.planned_at = now
         self.volatile.is_planning = False
         if plan.resumes_at is not None or plan.searches_from is not None or plan.is_worth_another:
-            self.volatile.wants_plan = True  # it was cut short, and goes on
+            self.volatile.wants_plan = True  # the plan is incomplete: continue it
         preemption.reconcile_claims(draft, plan)
         if plan.starts or plan.preemptions or plan.growths:
             limits = limit.view(self.cluster, self.policy, now)
@@ -190,7 +190,7 @@ class Controller:
         return self._close(draft)
 
     def resume(self, now: float) -> Turn:
-        """After a restart: what is still owed is sent when the nodes say hello; until then they get time to."""
+        """Restore volatile state after a restart, and give nodes time for their hello, after which orders are sent."""
         self.volatile = Volatile(started_at=now, there_since=now, zones=self.volatile.zones)
         self.forecasts = estimate.ForecastQueue()
         for one in self.cluster.jobs.values():
@@ -210,35 +210,35 @@ class Controller:
         return self._close(draft)
 
     def wants_plan(self, now: float) -> bool:
-        """A planning pass is worthwhile now."""
+        """Whether a planning pass is worthwhile now."""
         volatile = self.volatile
         if not self.cluster.queue and not elastic.wants_plan(self.cluster):
             volatile.wants_plan = False
         return volatile.wants_plan and now - volatile.planned_at >= self.policy.timers.schedule_min_interval_s
 
     def snapshot(self, now: float) -> Snapshot:
-        """What the next pass plans on; asking for it takes the wish for a plan as served."""
+        """The snapshot for the next pass; taking it clears the request for a plan."""
         self.volatile.wants_plan = False
         self.volatile.is_planning = True
         self.volatile.updated_jobs.clear()
         return snapshot.take(self.cluster, self.policy, self.volatile, now)
 
     def wants_estimates(self, now: float) -> bool:
-        """A slice of a rehearsal is worthwhile now."""
+        """Whether a slice of a forecast is worthwhile now."""
         return self.forecasts.is_wanted(self.cluster, self.volatile, now)
 
     def is_asked_for_estimates(self) -> bool:
-        """Somebody waits for what is rehearsed."""
+        """Whether a client waits for a forecast."""
         return self.forecasts.is_waited_for
 
     def estimate(self, budget: int, now: float) -> Turn:
-        """A slice of what is being rehearsed (`gqd.control.forecast.estimate`); at its end, what came of it."""
+        """Compute a slice of the forecast (`gqd.control.forecast.estimate`); the last slice emits its results."""
         draft = self._draft(now)
         self.forecasts.work(draft, budget)
         return self._close(draft)
 
     def next_wakeup(self, now: float) -> float | None:
-        """When a `Tick` is wanted at the latest; None: the usual ticks do."""
+        """The latest instant for the next `Tick`; None: the regular ticks are enough."""
         volatile = self.volatile
         due = (
             volatile.next_time_event_at,
@@ -257,7 +257,7 @@ class Controller:
         self.volatile.possible_shapes.clear()
         share.reconcile_half_life(draft)
         crontab.forget_schedule(draft)
-        self.volatile.periods_until = 0.0  # in another time zone days begin at other instants
+        self.volatile.periods_until = 0.0  # days may begin at other instants in the new time zone
         self.volatile.bookings_due_at = 0.0
         self.volatile.bookings_tried.clear()  # partitions may have other nodes
         self.volatile.wants_plan = True
@@ -286,14 +286,14 @@ class Controller:
             crontab.on_due(draft, request, request.cron)
             return
         try:
-            who = access.caller_of(request.peer, self.cluster, self.policy)
-            access.authorise(who, body, self.cluster)
+            caller = access.caller_of(request.peer, self.cluster, self.policy)
+            access.authorise(caller, body, self.cluster)
             if not isinstance(body, Change):
-                answer = self._read(draft, request, who)
+                answer = self._read(draft, request, caller)
             elif (known := self.cluster.answers.get(request.request_id)) is not None and known.uid == request.peer.uid:
                 answer = _ANSWERS.decode(known.answer)
             else:
-                answer = self._change(draft, request, who, body)
+                answer = self._change(draft, request, caller, body)
                 if answer is not None:
                     replies.remember(draft, request, answer)
         except Refusal as refusal:
@@ -303,37 +303,39 @@ class Controller:
         if answer is not None:
             replies.send(draft, request, answer)
 
-    def _change(self, draft: TurnBuilder, request: ClientRequest, who: Caller, body: Change) -> client.ReplyBody | None:
-        """Do it; None: the answer comes later."""
+    def _change(
+        self, draft: TurnBuilder, request: ClientRequest, caller: Caller, body: Change
+    ) -> client.ReplyBody | None:
+        """Carry out a request that changes something.  → the answer; None: it comes later."""
         if request.hook_refusal:
             raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
         match body:
             case client.Submit() if body.test_only:
-                whatif.decide_test(draft, self.forecasts, who, request, body)
+                whatif.decide_test(draft, self.forecasts, caller, request, body)
                 return None
             case client.Submit():
-                return job.decide_submit(draft, who, request, body)
+                return job.decide_submit(draft, caller, request, body)
             case client.CancelJobs():
-                return job.decide_cancel(draft, who, request.request_id, body)
+                return job.decide_cancel(draft, caller, request.request_id, body)
             case client.SignalStep():
                 return job.decide_signal_step(draft, request.request_id, body)
             case client.HoldJobs():
-                return job.decide_hold(draft, who, body)
+                return job.decide_hold(draft, caller, body)
             case client.ReleaseJobs():
-                return job.decide_release(draft, who, body)
+                return job.decide_release(draft, caller, body)
             case client.RequeueJobs():
-                return job.decide_requeue(draft, who, body)
+                return job.decide_requeue(draft, caller, body)
             case client.UpdateJob():
-                return job.decide_update(draft, who, request, body)
+                return job.decide_update(draft, caller, request, body)
             case client.NotifyJob():
                 return job.decide_notify(draft, request.request_id, body)
             case client.ExtendJob():
                 extend.decide_extend(draft, self.forecasts, request, body)
                 return None
             case client.AskJob():
-                return ask.decide_ask(draft, who, body)
+                return ask.decide_ask(draft, caller, body)
             case client.AnswerAsks():
-                return ask.decide_answer(draft, who, body)
+                return ask.decide_answer(draft, caller, body)
             case client.SuspendJobs():
                 return suspend.decide_suspend(draft, body)
             case client.ResumeJobs():
@@ -343,26 +345,26 @@ class Controller:
             case client.CreateStep():
                 return long_poll.on_create_step(draft, request, body)
             case client.UpdateNodes():
-                return node.decide_update(draft, who, body)
+                return node.decide_update(draft, caller, body)
             case client.RemoveNode():
-                return node.decide_remove(draft, who, body)
+                return node.decide_remove(draft, caller, body)
             case client.CreateToken():
-                return key.decide_create_token(draft, who, body)
+                return key.decide_create_token(draft, caller, body)
             case client.AddKey():
-                return key.decide_add_key(draft, who, request, body)
+                return key.decide_add_key(draft, caller, request, body)
             case client.RevokeKey():
-                return key.decide_revoke_key(draft, who, body)
+                return key.decide_revoke_key(draft, caller, body)
             case client.ReloadConfig():
                 draft.enqueue(ReadConfig(request=request))
                 return None
             case client.SubmitChain():
-                return chain.decide_submit(draft, who, request, body)
+                return chain.decide_submit(draft, caller, request, body)
             case client.SetAccount():
-                return account.decide_set_account(draft, who, body)
+                return account.decide_set_account(draft, caller, body)
             case client.RemoveAccount():
                 return account.decide_remove_account(draft, body)
             case client.SetMember():
-                return account.decide_set_member(draft, who, body)
+                return account.decide_set_member(draft, caller, body)
             case client.RemoveMember():
                 return account.decide_remove_member(draft, body)
             case client.SetQos():
@@ -374,42 +376,42 @@ class Controller:
             case client.RemoveLimit():
                 return limit.decide_remove_limit(draft, body)
             case client.SetReservation():
-                return reservation.decide_set(draft, who, request, body)
+                return reservation.decide_set(draft, caller, request, body)
             case client.EditOccurrence():
-                return reservation.decide_edit(draft, who, body)
+                return reservation.decide_edit(draft, caller, body)
             case client.SkipOccurrence():
-                return reservation.decide_skip(draft, who, body)
+                return reservation.decide_skip(draft, caller, body)
             case client.EndReservation():
-                return reservation.decide_end(draft, who, body)
+                return reservation.decide_end(draft, caller, body)
             case client.DeleteReservation():
-                return reservation.decide_delete(draft, who, body)
+                return reservation.decide_delete(draft, caller, body)
             case client.SetCrontab():
-                return crontab.decide_set(draft, who, request, body)
+                return crontab.decide_set(draft, caller, request, body)
             case client.RemoveCrontab():
-                return crontab.decide_remove(draft, who, body)
+                return crontab.decide_remove(draft, caller, body)
             case _ as never:
                 assert_never(never)
 
-    def _read(self, draft: TurnBuilder, request: ClientRequest, who: Caller) -> client.ReplyBody | None:
-        """Answer a question; None: the answer comes later, or from the store."""
+    def _read(self, draft: TurnBuilder, request: ClientRequest, caller: Caller) -> client.ReplyBody | None:
+        """Answer a request that changes nothing; None: the answer comes later, or from the store."""
         body = request.body
         match body:
             case client.ListJobs():
-                return self._list_jobs(draft, who, body)
+                return self._list_jobs(draft, caller, body)
             case client.QueryHistory():
                 route, request_id = request.route, request.request_id
                 for tasks in body.filter.tasks.values():
                     tasks_asked(tasks)  # `Refusal` here, not in the middle of the answer
-                draft.enqueue(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=who.shown_to))
+                draft.enqueue(ReplyHistory(route=route, request_id=request_id, query=body, shown_to=caller.shown_to))
                 return None
             case client.Explain():
-                return self._explain(draft, who, body)
+                return self._explain(draft, caller, body)
             case client.GetScript():
                 digest = array.one_of(self.cluster, body.job_id, body.task).spec.script_digest
                 draft.enqueue(ReplyScript(route=request.route, request_id=request.request_id, digest=digest))
                 return None
             case client.WaitJobs():
-                return long_poll.on_wait_jobs(draft, request, body, who.shown_to)
+                return long_poll.on_wait_jobs(draft, request, body, caller.shown_to)
             case client.KeepAlive():
                 return job.decide_keep_alive(draft, body)
             case client.CheckpointDone():
@@ -430,14 +432,14 @@ class Controller:
             case client.Ping():
                 return client.Done()
             case client.WhoAmI():
-                return self._identity(draft, who)
+                return self._identity(draft, caller)
             case client.ListKeys():
-                return key.list_keys(draft, who, body)
+                return key.list_keys(draft, caller, body)
             case client.EstimateStarts():
                 estimate.decide_estimate(draft, self.forecasts, request, body)
                 return None
             case client.WhatIf():
-                whatif.decide_what_if(draft, self.forecasts, who, request, body)
+                whatif.decide_what_if(draft, self.forecasts, caller, request, body)
                 return None
             case client.QueryAccuracy():
                 draft.enqueue(ReplyAccuracy(route=request.route, request_id=request.request_id, query=body))
@@ -448,7 +450,7 @@ class Controller:
             case client.ListShares():
                 return share.list_shares(self.cluster, self.policy, body, draft.now)
             case client.GetCrontab():
-                return crontab.get(draft, who, body)
+                return crontab.get(draft, caller, body)
             case client.ListCrontabs():
                 return crontab.list_all(draft, body, self._page(body.limit))
             case client.ListAccounts():
@@ -466,12 +468,12 @@ class Controller:
                 draft.enqueue(ReadConfig(request=request))
                 return None
             case client.ListAsks():
-                return ask.list_asks(draft, who, body, self._page(body.limit))
+                return ask.list_asks(draft, caller, body, self._page(body.limit))
             case client.ListNotices():
-                notice.list_notices(draft, who, request, body, self._page(body.limit))
+                notice.list_notices(draft, caller, request, body, self._page(body.limit))
                 return None
             case client.QueryEvents():
-                notice.query_events(draft, who, request, body, self._page(body.limit))
+                notice.query_events(draft, caller, request, body, self._page(body.limit))
                 return None
             case _:
                 raise AssertionError(f"{type(body).__name__} is a change, or has no case here")
@@ -479,19 +481,19 @@ class Controller:
     def _page(self, wanted: int) -> int:
         return min(max(wanted, 1), self.policy.limits.page)
 
-    def _identity(self, draft: TurnBuilder, who: Caller) -> client.Identity:
+    def _identity(self, draft: TurnBuilder, caller: Caller) -> client.Identity:
         return client.Identity(
-            user=who.peer.user,
-            uid=who.peer.uid,
-            role=who.role.name.lower(),
-            origin=audit.origin_of(who.peer, self.cluster),
+            user=caller.peer.user,
+            uid=caller.peer.uid,
+            role=caller.role.name.lower(),
+            origin=audit.origin_of(caller.peer, self.cluster),
             cluster=self.policy.cluster,
             now=draft.now,
             client_endpoint=self.policy.client_endpoint,
             server_key=self.policy.server_key,
         )
 
-    def _list_jobs(self, draft: TurnBuilder, who: Caller, body: client.ListJobs) -> client.Jobs:
+    def _list_jobs(self, draft: TurnBuilder, caller: Caller, body: client.ListJobs) -> client.Jobs:
         limit = self._page(body.limit)
         is_ranked = body.in_queue_order or not body.brief
         ranking = self._ranking(draft) if is_ranked else None
@@ -504,21 +506,21 @@ class Controller:
             brief = [info.brief_job_info(self.cluster, self.volatile, job, part) for job, part in page[:limit]]
             return client.Jobs(jobs=tuple(brief), more=len(page) > limit)
         shown = [
-            info.job_info_for(who.shown_to, self.cluster, self.volatile, job, body.with_steps, part)
+            info.job_info_for(caller.shown_to, self.cluster, self.volatile, job, body.with_steps, part)
             for job, part in page[:limit]
         ]
         if ranking is not None:
-            info.tell_order(self.cluster, self.policy, ranking, shown)
+            info.add_priorities(self.cluster, self.policy, ranking, shown)
         return client.Jobs(jobs=tuple(shown), more=len(page) > limit)
 
     def _ranking(self, draft: TurnBuilder) -> Ranking:
-        """The order of the queue; the pages of a long list are seen in one, while nothing else happens."""
+        """The queue order, cached briefly so that the pages of a long list agree while nothing happens."""
         if self._ranked is None or draft.events or not 0 <= draft.now - self._ranked[0] < LIST_ORDER_S:
             ranking = rank(self.cluster, self.policy, draft.now)
             self._ranked = (draft.now, replace(ranking, factors={}, points={}))  # what is kept is kept small
         return self._ranked[1]
 
-    def _explain(self, draft: TurnBuilder, who: Caller, body: client.Explain) -> client.Explanation:
+    def _explain(self, draft: TurnBuilder, caller: Caller, body: client.Explain) -> client.Explanation:
         one = array.cancelled_in(self.cluster, body.job_id, body.task)
         if one is not None:
             story, state = explain.explain_cancelled(one)
@@ -526,7 +528,7 @@ class Controller:
             one = array.one_of(self.cluster, body.job_id, body.task)
             story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
             state = info.job_info(self.cluster, self.volatile, one).state
-        if not who.may_steer(one):
+        if not caller.may_steer(one):
             story = story._replace(why=explain.without_private(story.why, one))
         return client.Explanation(
             job_id=one.job_id,
@@ -548,7 +550,7 @@ class Controller:
         return client.Nodes(nodes=tuple(shown))
 
     def _log_access(self, draft: TurnBuilder, request: ClientRequest, body: client.AccessLog) -> client.LogAccess:
-        """Where the output is, and a ticket for the node that has it."""
+        """The place of the job's output, and a ticket with which the client reads it from the node."""
         one = array.started_one(self.cluster, body.job_id, body.task)
         shown = info.job_info(self.cluster, self.volatile, one)
         held = self.cluster.attempt_of(one)
@@ -556,13 +558,13 @@ class Controller:
             raise Refusal("no_log", f"job {one.job_id} is interactive: its output went to its terminal")
         path = shown.error_path if body.stream == "error" else shown.output_path
         if held is None:
-            past = path if one.attempt else ""  # on which node that is was forgotten with the attempt
+            past = path if one.attempt else ""  # its node was forgotten with the attempt
             return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state, path=past)
         home = self.cluster.nodes.get(held.batch_node)
         if home is None:
             hint = f"where there is a shared file system it is {path}"
             raise Refusal("no_log", f"the output of job {one.job_id} is on {held.batch_node}, which was removed", hint)
-        reader_uid = request.peer.uid or one.uid  # no node reads a file as root, whoever asks
+        reader_uid = request.peer.uid or one.uid  # nodes never read a file as root
         ticket = LogTicket(one.job_id, one.attempt, path, reader_uid, draft.now + TICKET_S)
         return client.LogAccess(
             job_id=one.job_id,
@@ -578,7 +580,7 @@ class Controller:
             allocated_at=held.allocated_at,
         )
 
-    # ── time, and what follows from everything ────────────────────────────────────────────────────────────────
+    # ── time and reactions ────────────────────────────────────────────────────────────────
 
     def _on_tick(self, draft: TurnBuilder) -> None:
         node.tick(draft)
@@ -605,7 +607,7 @@ class Controller:
         self.volatile.next_time_event_at = self._next_time_event(draft.now)
 
     def _next_time_event(self, after: float) -> float | None:
-        """The first instant after `after` at which time alone may let a job start, or end it."""
+        """The first instant after `after` at which time alone may start or end a job."""
         due = [one.backoff_until for one in self.cluster.nodes.values() if one.backoff_until > after]
         for job_id in self.cluster.timed:
             waiting = self.cluster.jobs[job_id]
@@ -620,7 +622,7 @@ class Controller:
         return min(due, default=None)
 
     def _forget_requests(self, draft: TurnBuilder) -> None:
-        """Answers are remembered for a while, in the order in which they were given."""
+        """Forget remembered answers that are too old or too many; they are stored in the order of time."""
         answers = self.cluster.answers
         before = draft.now - self.policy.limits.request_memory_s
         oldest = next(iter(answers.values()), None)

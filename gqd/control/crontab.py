@@ -1,12 +1,12 @@
-"""Crontabs: set, shown, removed; what is due becomes jobs of its owner.  Pure.
+"""Crontabs: set, show and remove them, and submit a job of the owner when an entry is due.  Pure.
 
-An entry is seen to once for each instant at which it is due: either a job and `CronFired` come in the same turn, or
-`CronFired` says why there is none.  What makes a job goes the way of every submission: the shell is asked who the
-owner is now, and the site's submit hook what it says (`FireCron`); the answer comes as a `ClientRequest` (`CronDue`),
-and `job.decide_submit` decides.  If that answer is lost, it is asked again.
+Each due time of an entry is handled once: one turn has both the job and `CronFired`, or `CronFired` says why there is
+no job.  The job takes the way of every submission: the shell looks up the owner and asks the site's submit hook
+(`FireCron`), the answer comes as a `ClientRequest` (`CronDue`), and `job.decide_submit` decides.  If that answer is
+lost, the entry is fired again.
 
-Whoever is to be told follows two events: `CronFired` with ``why`` (no job was made, or due times were missed), and
-`CronRunEnded` with ``why`` (its job did not end well).
+Two events lead to notices: `CronFired` with ``why`` (no job was submitted, or due times were missed), and
+`CronRunEnded` with ``why`` (the job did not succeed).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 LATE_S = 300.0
-"""A due time that is longer ago was missed: there was no controller."""
+"""A due time that is longer ago counts as missed: no controller was running."""
 ASK_AGAIN_S = 60.0
-"""After an entry was fired and nothing came of it."""
-MAX_TOLD = 20
-"""Entries that one refusal tells of."""
+"""Seconds after which an entry that was fired without an answer is fired again."""
+MAX_LISTED = 20
+"""Entries that one refusal lists."""
 MAX_PER_TICK = 100
-"""Entries that are seen to in one."""
+"""Due entries that one tick handles."""
 MAX_LOOKED_BACK = 2000
-"""Due times that are counted after an outage: of one entry, and of all in one tick, but for the last of them."""
+"""Due times counted after an outage: for one entry, and for all entries of one tick (the last may exceed it)."""
 MAX_NEXT = 100
 MAX_NEXT_IN_ALL = 1000
-"""Of a crontab with many entries fewer of each are told."""
+"""Future due times in one answer, over all entries of the crontab."""
 FULL = ("queue_full", "too_many_jobs")
 """Refusals of a submission that need not hold when the entry is due; `NoRoom` is one, too."""
 NEVER = float("inf")
@@ -61,16 +61,16 @@ NEVER = float("inf")
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.SetCrontab) -> client.Crontab:
+def decide_set(draft: TurnBuilder, caller: Caller, request: ClientRequest, body: client.SetCrontab) -> client.Crontab:
     """Every entry is checked as a submission would be, before anything changes; a refusal names its line."""
-    owner = _owner(who, request, body.user)
+    owner = _owner(caller, request, body.user)
     _refuse_too_much(draft, body)
-    refused = islice(_refused(draft, owner, request, body.jobs), MAX_TOLD)
+    refused = islice(_refused(draft, owner, request, body.jobs), MAX_LISTED)
     if first := next(refused, None):
         kind = Denied if isinstance(first.refusal, Denied) else Refusal
-        raise kind(first.refusal.code, *_told_together([first, *refused])) from None
+        raise kind(first.refusal.code, *_joined_refusals([first, *refused])) from None
     draft.volatile.zones |= request.zones
-    entries = tuple([_known_entry(one.entry) for one in body.jobs])
+    entries = tuple([_known_entry(cron_job.entry) for cron_job in body.jobs])
     fact = event.CrontabSet(at=draft.now, user=owner.user, uid=owner.uid, text=body.text, entries=entries)
     draft.emit(fact)
     _schedule_all(draft)
@@ -85,26 +85,26 @@ class _RefusedEntry(NamedTuple):
 def _refused(
     draft: TurnBuilder, owner: Peer, request: ClientRequest, jobs: Iterable[client.CronJob]
 ) -> Iterator[_RefusedEntry]:
-    for one in jobs:
+    for cron_job in jobs:
         try:
-            _refuse_bad_entry(draft, owner, request, one.entry)
+            _refuse_bad_entry(draft, owner, request, cron_job.entry)
         except Refusal as refusal:
-            yield _RefusedEntry(one.entry.line, refusal)
+            yield _RefusedEntry(cron_job.entry.line, refusal)
 
 
-def _told_together(refused: list[_RefusedEntry]) -> tuple[str, str]:
-    """(message, hint): a line for each of several, which has its hint behind it."""
+def _joined_refusals(refused: list[_RefusedEntry]) -> tuple[str, str]:
+    """(message, hint) of all refused entries; several have one line each, with the hint in parentheses."""
     lines = [f"line {line}: {refusal.message}" for line, refusal in refused]
     if len(refused) == 1:
         return lines[0], refused[0].refusal.hint
-    hints = [f" ({one.refusal.hint})" if one.refusal.hint else "" for one in refused]
-    more = f"\nthese are the first {MAX_TOLD}" if len(refused) == MAX_TOLD else ""
+    hints = [f" ({entry.refusal.hint})" if entry.refusal.hint else "" for entry in refused]
+    more = f"\nthese are the first {MAX_LISTED}" if len(refused) == MAX_LISTED else ""
     return "\n".join(map("".join, zip(lines, hints, strict=True))) + more, ""
 
 
-def _owner(who: Caller, request: ClientRequest, user: str) -> Peer:
-    if user in ("", who.peer.user):
-        return who.peer
+def _owner(caller: Caller, request: ClientRequest, user: str) -> Peer:
+    if user in ("", caller.peer.user):
+        return caller.peer
     named = request.named_user
     if named is None:
         raise Refusal("unknown_user", f"there is no user `{user}` on the controller's host")
@@ -112,9 +112,9 @@ def _owner(who: Caller, request: ClientRequest, user: str) -> Peer:
 
 
 def _refuse_too_much(draft: TurnBuilder, body: client.SetCrontab) -> None:
-    most, size = draft.policy.limits.crontab_entries, len(body.text.encode(errors="replace"))
-    if len(body.jobs) > most:
-        message = f"the crontab has {len(body.jobs)} entries, and {most} are the most"
+    max_entries, size = draft.policy.limits.crontab_entries, len(body.text.encode(errors="replace"))
+    if len(body.jobs) > max_entries:
+        message = f"the crontab has {len(body.jobs)} entries, and {max_entries} are the most"
         raise Refusal("crontab_too_large", message, "limits.crontab_entries in gq.toml sets it")
     if size > MAX_TEXT_BYTES or "\0" in body.text:
         message = f"the crontab is {size} bytes long, and {MAX_TEXT_BYTES} bytes of text are the most"
@@ -142,9 +142,9 @@ def _refuse_bad_entry(draft: TurnBuilder, owner: Peer, request: ClientRequest, e
             "--notify=command:PROGRAM or --notify=webhook:URL is possible without mail; `mail` in gq.toml turns it on"
         )
         raise Refusal("bad_notify", "--mail-type: this cluster sends no mail", hint)
-    who = access.caller_of(owner, draft.cluster, draft.policy)
+    caller = access.caller_of(owner, draft.cluster, draft.policy)
     try:
-        job.prepare(draft, who, request, _spec_of(entry, draft.now))
+        job.prepare(draft, caller, request, _spec_of(entry, draft.now))
     except NoRoom:
         return
     except Refusal as refusal:
@@ -159,7 +159,7 @@ def _known_entry(entry: CronEntry) -> CronEntry:
 
 
 def _spec_of(entry: CronEntry, due_at: float) -> JobSpec:
-    """Of the job of this due time."""
+    """The spec of the job for this due time: relative begin and deadline become instants."""
     spec = entry.spec
     if spec.begin_at is None and spec.deadline_at is None:
         return spec
@@ -168,41 +168,41 @@ def _spec_of(entry: CronEntry, due_at: float) -> JobSpec:
     return msgspec.structs.replace(spec, begin_at=begin_at, deadline_at=deadline_at)
 
 
-def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveCrontab) -> client.Done:
-    crontab = _known(draft.cluster, who, body.user)
+def decide_remove(draft: TurnBuilder, caller: Caller, body: client.RemoveCrontab) -> client.Done:
+    crontab = _known(draft.cluster, caller, body.user)
     draft.emit(event.CrontabRemoved(at=draft.now, user=crontab.user))
     _schedule_all(draft)
     return client.Done(text=f"the crontab of {crontab.user} is removed")
 
 
-def get(draft: TurnBuilder, who: Caller, body: client.GetCrontab) -> client.Crontab:
-    crontab = _known(draft.cluster, who, body.user)
-    most = min(MAX_NEXT, max(1, MAX_NEXT_IN_ALL // max(1, len(crontab.entries))))
-    return client.Crontab(crontab=shown(draft, crontab, min(max(body.count, 0), most)))
+def get(draft: TurnBuilder, caller: Caller, body: client.GetCrontab) -> client.Crontab:
+    crontab = _known(draft.cluster, caller, body.user)
+    max_count = min(MAX_NEXT, max(1, MAX_NEXT_IN_ALL // max(1, len(crontab.entries))))
+    return client.Crontab(crontab=shown(draft, crontab, min(max(body.count, 0), max_count)))
 
 
 def list_all(draft: TurnBuilder, body: client.ListCrontabs, limit: int) -> client.Crontabs:
     users = sorted(user for user in draft.cluster.crontabs if user > body.after)
     found = [shown(draft, draft.cluster.crontabs[user], 1) for user in users[:limit]]
-    bare = tuple([msgspec.structs.replace(one, text="") for one in found])
+    bare = tuple([msgspec.structs.replace(crontab, text="") for crontab in found])
     return client.Crontabs(crontabs=bare, more=len(users) > limit)
 
 
-def _known(cluster: Cluster, who: Caller, user: str) -> Crontab:
-    """Of this user; empty: of the caller."""
-    user = user or who.peer.user
+def _known(cluster: Cluster, caller: Caller, user: str) -> Crontab:
+    """The crontab of `user` (empty: of the caller), or `Refusal`."""
+    user = user or caller.peer.user
     crontab = cluster.crontabs.get(user)
     if crontab is None:
-        makes = "gqcron -e" if user == who.peer.user else f"gqcron -u {user} -e"
+        makes = "gqcron -e" if user == caller.peer.user else f"gqcron -u {user} -e"
         raise Refusal("no_crontab", f"no crontab for {user}", f"{makes} makes one")
     return crontab
 
 
-# ── how it is shown ───────────────────────────────────────────────────────────────────────────────────────────
+# ── show ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shown(draft: TurnBuilder, crontab: Crontab, count: int) -> CrontabInfo:
-    """With the next `count` due times of each entry."""
+    """The crontab for an answer, with the next `count` due times of each entry."""
     entries = tuple([_entry_info(draft, entry, count) for entry in crontab.entries.values()])
     return CrontabInfo(user=crontab.user, set_at=crontab.set_at, text=crontab.text, entries=entries)
 
@@ -229,11 +229,11 @@ def _entry_info(draft: TurnBuilder, entry: Entry, count: int) -> CronEntryInfo:
     )
 
 
-# ── when they are due ─────────────────────────────────────────────────────────────────────────────────────────
+# ── due times ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tick(draft: TurnBuilder) -> None:
-    """See to what is due."""
+    """Fire the entries that are due."""
     volatile = draft.volatile
     if volatile.cron_due is None:
         _schedule_all(draft)
@@ -242,19 +242,19 @@ def tick(draft: TurnBuilder) -> None:
     due = [key for key, at in volatile.cron_due.items() if at <= draft.now and not _is_asked(draft, key)]
     looked_back = 0
     for key in due[:MAX_PER_TICK]:
-        looked_back += _follow_entry(draft, key)
+        looked_back += _fire_entry(draft, key)
         if looked_back >= MAX_LOOKED_BACK:
             break
     _find_next(draft)
 
 
 def next_at(draft: TurnBuilder) -> float:
-    """When a `Tick` is wanted for what is due next."""
+    """The instant at which the next entry is due, and a `Tick` is needed."""
     return draft.volatile.cron_next_at
 
 
 def forget_schedule(draft: TurnBuilder) -> None:
-    """The controller's own zone may be another one from now on."""
+    """Compute all due times anew: the controller's own time zone may have changed."""
     draft.volatile.cron_due = None
     draft.volatile.cron_next_at = 0.0
 
@@ -285,7 +285,7 @@ def _find_next(draft: TurnBuilder) -> None:
 
 
 def _zone(draft: TurnBuilder, entry: Entry) -> tzinfo | None:
-    """None: this host does not know it any more."""
+    """The time zone of the entry; None: this host does not know it (any more)."""
     return draft.volatile.zones.get(entry.cron.zone) if entry.cron.zone else draft.policy.zone
 
 
@@ -294,18 +294,20 @@ def _is_asked(draft: TurnBuilder, key: EntryKey) -> bool:
     return asked_at is not None and draft.now - asked_at < ASK_AGAIN_S
 
 
-# ── one that is due ───────────────────────────────────────────────────────────────────────────────────────────
+# ── a due entry ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Due(NamedTuple):
+    """The due times of an entry that have passed and were not handled."""
+
     latest: float
-    """The last due time until now."""
+    """The latest due time that has passed."""
     earlier: int
-    """How many there were before it that nobody has seen to."""
+    """Count of unhandled due times before it."""
 
 
 def _due(draft: TurnBuilder, entry: Entry, zone: tzinfo) -> _Due:
-    """A long outage of a frequent entry is not counted to its end."""
+    """The unhandled due times of the entry; counting stops at `MAX_LOOKED_BACK`."""
     schedule, now = entry.cron.schedule, draft.now
     passed = _until(schedule, zone, entry.followed_until, now)
     of_late = _until(schedule, zone, max(passed[-1], now - 3600.0), now) if len(passed) == MAX_LOOKED_BACK else []
@@ -321,8 +323,8 @@ def _until(schedule: str, zone: tzinfo, after: float, now: float) -> list[float]
     return passed
 
 
-def _follow_entry(draft: TurnBuilder, key: EntryKey) -> int:
-    """How many due times nobody had seen to."""
+def _fire_entry(draft: TurnBuilder, key: EntryKey) -> int:
+    """Fire a due entry, or record why not.  → count of unhandled due times before the latest."""
     entry = draft.cluster.crontabs[key.user].entries[key.number]
     zone = _zone(draft, entry)
     assert zone is not None, f"{key} is due in a zone that nobody knows"
@@ -330,9 +332,11 @@ def _follow_entry(draft: TurnBuilder, key: EntryKey) -> int:
     is_missed = draft.now - due.latest > LATE_S
     if is_missed and entry.cron.missed is Missed.SKIP:
         missed = due.earlier + 1
-        _see_to(draft, key, due.latest, why=f"{_missed(missed)} (the last one: @{{{int(due.latest)}}})", missed=missed)
+        _emit_fired(
+            draft, key, due.latest, why=f"{_missed(missed)} (the last one: @{{{int(due.latest)}}})", missed=missed
+        )
     elif why := _why_busy(draft.cluster, entry):
-        _see_to(draft, key, due.latest, why=why, missed=due.earlier, is_busy=True)
+        _emit_fired(draft, key, due.latest, why=why, missed=due.earlier, is_busy=True)
     else:
         crontab = draft.cluster.crontabs[key.user]
         spec = _spec_of(entry.cron, draft.now if is_missed else due.latest)
@@ -356,7 +360,7 @@ def _why_busy(cluster: Cluster, entry: Entry) -> str:
     return f"job {last.job_id} of the time before still {word}"
 
 
-def _see_to(
+def _emit_fired(
     draft: TurnBuilder,
     key: EntryKey,
     due_at: float,
@@ -380,27 +384,27 @@ def _see_to(
     draft.volatile.cron_asked.pop(key, None)
     if draft.volatile.cron_due is not None:
         draft.volatile.cron_due[key] = _next_due(draft, draft.cluster.crontabs[key.user].entries[key.number])
-    draft.volatile.cron_next_at = 0.0  # the next tick looks for it once, however many are seen to in between
+    draft.volatile.cron_next_at = 0.0  # the next tick finds the next due time once for all entries
 
 
 def on_due(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> None:
-    """The owner and the hook are known: make the job, unless somebody has seen to this due time meanwhile."""
+    """The shell's answer to `FireCron`: submit the job, unless this due time has been handled meanwhile."""
     key = EntryKey(cron.user, cron.number)
     crontab = draft.cluster.crontabs.get(cron.user)
     entry = None if crontab is None or crontab.set_at != cron.set_at else crontab.entries.get(cron.number)
     if entry is None or cron.due_at <= entry.followed_until:
         return
     if busy := _why_busy(draft.cluster, entry):
-        _see_to(draft, key, cron.due_at, why=busy, missed=cron.earlier, is_busy=True)
+        _emit_fired(draft, key, cron.due_at, why=busy, missed=cron.earlier, is_busy=True)
         return
     job_id, why = _submit(draft, request, cron)
     if job_id is not None and cron.earlier:
         why = f"before this one {_missed(cron.earlier)}"
-    _see_to(draft, key, cron.due_at, job_id=job_id, why=why, missed=cron.earlier)
+    _emit_fired(draft, key, cron.due_at, job_id=job_id, why=why, missed=cron.earlier)
 
 
 def _submit(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> tuple[JobId | None, str]:
-    """As if the owner had submitted it; or why not."""
+    """Submit the job as its owner.  → (job id, "") or (None, why it was refused)."""
     body = request.body
     assert isinstance(body, client.Submit)
     try:
@@ -408,8 +412,8 @@ def _submit(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> tuple[
             raise Refusal("unknown_user", cron.why_not)
         if request.hook_refusal:
             raise Refusal("hook_refused", request.hook_refusal, request.hook_hint)
-        who = access.caller_of(request.peer, draft.cluster, draft.policy)
-        answer = job.decide_submit(draft, who, request, body)
+        caller = access.caller_of(request.peer, draft.cluster, draft.policy)
+        answer = job.decide_submit(draft, caller, request, body)
     except Refusal as refusal:
         answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
     line = audit.request_event(draft.now, request.peer, draft.cluster, body, answer, request.hook)
@@ -420,25 +424,25 @@ def _submit(draft: TurnBuilder, request: ClientRequest, cron: CronDue) -> tuple[
     return None, f"refused: {answer.message}"
 
 
-# ── how its jobs end ──────────────────────────────────────────────────────────────────────────────────────────
+# ── ends of its jobs ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """The last job of an entry is over."""
-    one = draft.cluster.jobs.get(fact.job_id) if isinstance(fact, event.JobEnded) else None
-    if one is None or not one.spec.cron:
+    """Record the end of the latest job of an entry."""
+    ended = draft.cluster.jobs.get(fact.job_id) if isinstance(fact, event.JobEnded) else None
+    if ended is None or not ended.spec.cron:
         return
-    crontab = draft.cluster.crontabs.get(one.user)
+    crontab = draft.cluster.crontabs.get(ended.user)
     for number, entry in crontab.entries.items() if crontab is not None else ():
-        if entry.last_job_id == one.job_id:
-            _note_end(draft, EntryKey(one.user, number), one)
+        if entry.last_job_id == ended.job_id:
+            _note_end(draft, EntryKey(ended.user, number), ended)
 
 
-def _note_end(draft: TurnBuilder, key: EntryKey, one: Job) -> None:
-    state = state_word(one.state, one.outcome)
-    why = "" if one.outcome is Outcome.COMPLETED else f"job {one.job_id} is {state}: {how_it_ended(one)[0]}"
+def _note_end(draft: TurnBuilder, key: EntryKey, ended: Job) -> None:
+    state = state_word(ended.state, ended.outcome)
+    why = "" if ended.outcome is Outcome.COMPLETED else f"job {ended.job_id} is {state}: {how_it_ended(ended)[0]}"
     draft.emit(
         event.CronRunEnded(
-            at=draft.now, user=key.user, number=key.number, job_id=one.job_id, state=state, why=why.removesuffix(": ")
+            at=draft.now, user=key.user, number=key.number, job_id=ended.job_id, state=state, why=why.removesuffix(": ")
         )
     )

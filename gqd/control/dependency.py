@@ -1,8 +1,8 @@
-"""Dependencies: what a job still waits for of others, decided as those come so far.  Pure.
+"""Dependencies: which terms a waiting job still has to wait for, decided as its parents start and end.  Pure.
 
-Every term is decided once, by an event of the waiting job (`DependencyChanged`), in the same turn in which its parent
-comes so far; so a parent may leave memory, and a restart loses nothing.  Parents that have left it are known from the
-database when a dependency is asked for (`ClientRequest.past`).  A new job can only depend on older ones, and an
+Each term is decided once, by an event of the waiting job (`DependencyChanged`), in the turn in which its parent starts
+or ends; so parents may leave memory, and a restart loses nothing.  Parents that have left memory are looked up in the
+database when a dependency is requested (`ClientRequest.past`).  A new job can only depend on older ones, and an
 update may not lead back to the job: cycles cannot arise.
 """
 
@@ -36,45 +36,47 @@ _NO_COUNTERPART = "none of its tasks has a counterpart that ended well or still 
 
 
 class Progress(NamedTuple):
-    """How far a parent is."""
+    """How far a parent job has come."""
 
     began_at: float | None = None
-    """When it started, or ended without: None: neither."""
+    """When the parent started, or ended without a start; None: neither has happened."""
     is_success: bool | None = None
-    """None: it is not over."""
+    """Whether the parent succeeded; None: it has not ended."""
     word: str = ""
-    """How it ended."""
+    """The outcome of an ended parent."""
     gate: str = ""
     """How the command of an ``--if`` failed, as a sentence; empty: the parent is no gate, or has not failed."""
 
 
 class Standing(NamedTuple):
-    """What a dependency comes to at one moment."""
+    """The state of a whole dependency at one instant."""
 
     left: Dependency | None
-    """None: it is met."""
+    """The terms that are still open; None: the dependency is met."""
     never: str = ""
+    """Why the dependency can never be met; empty: it still can."""
     ready: int = 0
-    """Of an array: the tasks that may start."""
+    """The tasks of an array that may start, as a bit set."""
     lost: int = 0
-    """Of an array: those that never may."""
+    """The tasks of an array that never may start, as a bit set."""
 
 
 class _Verdict(NamedTuple):
+    """The state of one term; it is open if it is neither met nor `never` is given."""
+
     is_met: bool
-    """Neither this nor `never`: it is open."""
     never: str = ""
     term: DependencyTerm | None = None
-    """What is left of it."""
+    """The term in its new form, if it has changed."""
 
 
-# ── how far parents are ───────────────────────────────────────────────────────────────────────────────────────
+# ── progress of parents ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Parents:
-    """Jobs that others depend on: from memory, from the database, or about to be queued (`ahead`).
+    """Parent jobs, looked up in memory, in the database (`past`) and among jobs about to be queued (`ahead`).
 
-    `is_alone`: no job of the same name and user was queued before the one that depends.
+    `is_alone`: no job with the name and user of the dependent job was queued before it.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Parents:
         self._ahead = {fact.job_id: fact for fact in ahead}
 
     def progress(self, term: DependencyTerm) -> Progress:
-        """Of a job that is there; a task that its array does not have never ends well."""
+        """The progress of the parent that the term names; a task that its array does not have counts as failed."""
         job = self._cluster.jobs.get(JobId(term.job_id))
         if job is not None:
             return _of_job(self._cluster, job) if term.task is None else _of_task(self._cluster, job, term.task)
@@ -102,24 +104,24 @@ class Parents:
         return Progress(past.start_at or 0.0, bool(unpack_tasks(past.succeeded_tasks) & task_bit(term.task)))
 
     def counterparts(self, term: DependencyTerm, own: int) -> tuple[int, int]:
-        """Of these tasks: those whose counterparts have ended well, and those where that can never be."""
+        """(tasks of `own` whose counterparts succeeded, tasks of `own` whose counterparts never can succeed)."""
         if term.good is not None:
-            good = own & unpack_tasks(term.good)
-            return good, own & ~good
+            succeeded = own & unpack_tasks(term.good)
+            return succeeded, own & ~succeeded
         job = self._cluster.jobs.get(JobId(term.job_id))
         if job is not None and job.array is not None:
-            there = job.array
-            good = own & there.succeeded
+            tasks = job.array
+            succeeded = own & tasks.succeeded
             open_tasks = 0 if job.state is JobState.ENDED else array.all_tasks(job.spec.array)
-            return good, own & ~good & ~(open_tasks & ~(there.failed | there.cancelled))
+            return succeeded, own & ~succeeded & ~(open_tasks & ~(tasks.failed | tasks.cancelled))
         past = self._past.get(term.job_id)
         if past is None:
             return 0, 0
-        good = own & unpack_tasks(past.succeeded_tasks)
-        return good, own & ~good
+        succeeded = own & unpack_tasks(past.succeeded_tasks)
+        return succeeded, own & ~succeeded
 
     def refuse_bad(self, term: DependencyTerm, before: int, is_array: bool) -> None:
-        """`Refusal`, if no such job can be waited for.  `before`: jobs with this id and above are none yet."""
+        """`Refusal` if no job can wait for this parent.  `before`: ids from here on are not assigned yet."""
         job = self._cluster.jobs.get(JobId(term.job_id))
         past = self._past.get(term.job_id)
         if not 0 < term.job_id < before or (job is None and past is None and term.job_id not in self._ahead):
@@ -158,7 +160,7 @@ def _of_job(cluster: Cluster, job: Job) -> Progress:
 
 
 def _failed_gate(job: Job) -> str:
-    """The command line itself is the owner's: others may read why a job waits."""
+    """How an --if command failed, without the command itself: other users may read why a job waits."""
     if not job.spec.is_gate or job.outcome is Outcome.COMPLETED:
         return ""
     how = f"ended with {job.outcome.value if job.outcome else 'no result'}"
@@ -168,11 +170,11 @@ def _failed_gate(job: Job) -> str:
 
 
 def _all_began_at(cluster: Cluster, record: Job, tasks: ArrayTasks) -> float | None:
-    """When the last task of an array began; None: one has not."""
+    """When the last task of an array started; None: a task has not started."""
     if tasks.waiting:
         return None
     began_at = record.submit_at
-    for job_id in reversed(tasks.jobs.values()):  # the last to leave are the last to begin
+    for job_id in reversed(tasks.jobs.values()):  # the last materialised tasks are the last to start
         at = _of_job(cluster, cluster.jobs[job_id]).began_at
         if at is None:
             return None
@@ -194,11 +196,11 @@ def _of_task(cluster: Cluster, record: Job, task: int) -> Progress:
     return Progress(record.submit_at, False, Outcome.CANCELLED.value if tasks.cancelled & bit else "")
 
 
-# ── what a dependency comes to ────────────────────────────────────────────────────────────────────────────────
+# ── state of a dependency ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def standing(dependency: Dependency, own: int, parents: Parents, now: float) -> Standing:
-    """`own`: the tasks that wait in the array's record; 0: the job is none."""
+    """The state of the dependency.  `own`: the tasks that wait in the array's record; 0: the job is no array."""
     make = _any_of if dependency.is_any else _all_of
     return make(dependency, own, parents, now)
 
@@ -287,13 +289,13 @@ def _ended(term: DependencyTerm, parent: Progress, wanted: bool) -> _Verdict:
         return _Verdict(is_met=parent.is_success is wanted)
     if parent.gate and wanted:
         return _Verdict(is_met=False, never=parent.gate)
-    who = f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
+    parent_name = f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
     how = f" ({parent.word})" if parent.word else ""
-    one, other = ("well", "badly") if wanted else ("badly", "well")
-    return _Verdict(is_met=False, never=f"{who} was to end {one} and ended {other}{how}")
+    expected, actual = ("well", "badly") if wanted else ("badly", "well")
+    return _Verdict(is_met=False, never=f"{parent_name} was to end {expected} and ended {actual}{how}")
 
 
-# ── as it is asked for ────────────────────────────────────────────────────────────────────────────────────────
+# ── submit and update ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def at_submit(
@@ -303,7 +305,7 @@ def at_submit(
     past: Mapping[int, PastJob],
     ahead: Sequence[event.JobSubmitted] = (),
 ) -> Standing:
-    """What a new job's dependency comes to, or `Refusal`.  `ahead`: jobs that are queued before it at once."""
+    """The state of a new job's dependency, or `Refusal`.  `ahead`: jobs of the same request queued before it."""
     if spec.dependency is None:
         return Standing(None)
     cluster = draft.cluster
@@ -318,21 +320,21 @@ def at_submit(
     return standing(dependency, own, parents, draft.now)
 
 
-def refuse_update(draft: TurnBuilder, one: array.Selection, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
-    """`Refusal`, if what is chosen cannot have this dependency, or could not have this name with the one it has."""
-    job = one.job
+def refuse_update(draft: TurnBuilder, selection: array.Selection, spec: JobSpec, past: Mapping[int, PastJob]) -> None:
+    """`Refusal` if the selected jobs cannot have the new dependency, or cannot have the new name with the old one."""
+    job = selection.job
     if spec.dependency != job.spec.dependency and spec.dependency is not None:
         dependency = as_asked(spec.dependency)
         parents = Parents(draft.cluster, False, past)
         is_array = job.array is not None or job.array_job_id is not None
         _refuse_bad_terms(dependency, parents, draft.cluster.next_job_id, is_array)
-        _refuse_cycle(draft.cluster, one, spec.name, dependency)
+        _refuse_cycle(draft.cluster, selection, spec.name, dependency)
     elif spec.name != job.spec.name:
-        _refuse_cycle(draft.cluster, one, spec.name, job.dependency)
+        _refuse_cycle(draft.cluster, selection, spec.name, job.dependency)
 
 
 def after_update(draft: TurnBuilder, job: Job, before: JobSpec, past: Mapping[int, PastJob]) -> None:
-    """The job was updated; it was not refused."""
+    """Renew the dependency after a permitted update of its terms or of the job's name."""
     if job.spec.dependency != before.dependency:
         draft.emit(_renewed(draft, job, past))
     if job.spec.name != before.name:
@@ -368,7 +370,7 @@ def _refuse_bad_terms(dependency: Dependency, parents: Parents, before: int, is_
 
 
 def _is_alone(cluster: Cluster, dependency: Dependency | None, name: Name, place: JobId) -> bool:
-    """No job of that name was queued before; looked at only where it matters."""
+    """Whether no job of that name was queued before; False without a look if no term is a singleton."""
     if dependency is None or not any(term.kind is DependencyKind.SINGLETON for term in dependency.terms):
         return False
     group = cluster.dependants.groups.get(name)
@@ -377,23 +379,27 @@ def _is_alone(cluster: Cluster, dependency: Dependency | None, name: Name, place
     return not any(job.job_id < place and is_counted(job) and name_of(job) == name for job in cluster.jobs.values())
 
 
-# ── cycles, which only an update could make ───────────────────────────────────────────────────────────────────
+# ── cycles (only an update could create one) ──────────────────────────────────────────────────────────────────
 
 
 class _Node(NamedTuple):
+    """A job or task in the graph of waiting jobs."""
+
     job_id: JobId
     task: int | None = None
-    """One that waits in the record of the array; None: the job, or all of the array."""
+    """The number of a task that waits in the array's record; None: the job, or the whole array."""
 
 
-def _refuse_cycle(cluster: Cluster, one: array.Selection, name: str, dependency: Dependency | None) -> None:
-    """`Refusal`, if what is chosen waited for itself with this name and this dependency."""
-    job = one.job
+def _refuse_cycle(cluster: Cluster, selection: array.Selection, name: str, dependency: Dependency | None) -> None:
+    """`Refusal` if the selected jobs would wait for themselves with this name and this dependency."""
+    job = selection.job
     seen: set[_Node] = set()
     ahead = list(_waits_for(cluster, job, name, dependency))
     while ahead:
         node = ahead.pop()
-        if node.job_id == job.job_id and (one.is_whole or node.task is None or one.tasks & task_bit(node.task)):
+        if node.job_id == job.job_id and (
+            selection.is_whole or node.task is None or selection.tasks & task_bit(node.task)
+        ):
             message = f"job {job.job_id} would wait for itself"
             raise Refusal("cycle", message, "leave out what waits for it; gqwhy says what a job waits for")
         other = cluster.jobs.get(node.job_id)
@@ -408,7 +414,7 @@ def _refuse_cycle(cluster: Cluster, one: array.Selection, name: str, dependency:
 def _waits_for(
     cluster: Cluster, job: Job, name: str, dependency: Dependency | None, renamed: tuple[Job, str] | None = None
 ) -> Iterator[_Node]:
-    """The jobs that must come so far before this one can; `renamed`: a job that is about to have another name."""
+    """The jobs that this job waits for directly; `renamed`: a job that is about to get another name."""
     for term in dependency.terms if dependency is not None else ():
         if term.kind is DependencyKind.SINGLETON:
             yield from _queued_before(cluster, job, name, renamed)
@@ -427,7 +433,7 @@ def _queued_before(cluster: Cluster, job: Job, name: str, renamed: tuple[Job, st
             yield _Node(other.job_id)
 
 
-# ── as parents come so far ────────────────────────────────────────────────────────────────────────────────────
+# ── decisions as parents start and end ────────────────────────────────────────────────────────────────────────
 
 
 _DECIDING = frozenset({
@@ -437,7 +443,7 @@ _DECIDING = frozenset({
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """What this event decides for the jobs that waited for it."""
+    """Decide the dependencies of the jobs that waited for this event."""
     if type(fact) not in _DECIDING:
         return
     match fact:
@@ -448,16 +454,18 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
             _decide_group(draft, name_of(draft.cluster.jobs[fact.job_id]))
         case event.ArrayTasksCancelled():
             _decide_children(draft, fact.array_job_id)
-            decide(draft, draft.cluster.jobs[fact.array_job_id])  # what is left may never start, or wait for nothing
+            decide(
+                draft, draft.cluster.jobs[fact.array_job_id]
+            )  # its other tasks may never start, or wait for nothing now
         case event.JobSubmitted() | event.DependencyChanged(is_new=True):
             decide(draft, draft.cluster.jobs[fact.job_id])
         case event.ArrayTaskLeft():
             decide(draft, draft.cluster.jobs[fact.job_id])
-            decide(draft, draft.cluster.jobs[fact.array_job_id])  # it may have been the only one that can ever start
+            decide(draft, draft.cluster.jobs[fact.array_job_id])  # it may have lost its only task that can still start
 
 
 def may_start(job: Job) -> bool:
-    """As far as it depends on others; of an array see `gqd.state.index.queue.startable_tasks`."""
+    """Whether the job's dependency allows a start; arrays are checked by task (`queue.startable_tasks`)."""
     return job.dependency is None or job.array is not None
 
 
@@ -478,14 +486,14 @@ def _decide_group(draft: TurnBuilder, name: Name) -> None:
 
 
 def tick(draft: TurnBuilder) -> None:
-    """The minutes after a start are over."""
+    """Decide the `after:JOB+MINUTES` terms whose delay is over."""
     for job_id, due_at in list(draft.cluster.dependants.due.items()):
         if due_at <= draft.now:
             decide(draft, draft.cluster.jobs[job_id])
 
 
 def decide(draft: TurnBuilder, job: Job) -> None:
-    """Note what has changed for a waiting job, and end what can never be where that is wanted."""
+    """Record the new state of a waiting job's dependency; end what can never start, if so configured."""
     if job.dependency is None or job.state is not JobState.PENDING:
         return
     own = 0 if job.array is None else job.array.waiting
@@ -501,7 +509,7 @@ def decide(draft: TurnBuilder, job: Job) -> None:
 def _standing_of(draft: TurnBuilder, job: Job, own: int) -> Standing:
     assert job.dependency is not None
     if job.array is not None and not own:
-        return Standing(None)  # all of its tasks have left: each waits for its own
+        return Standing(None)  # all tasks are jobs of their own, each with its own dependency
     is_alone = _is_alone(draft.cluster, job.dependency, name_of(job), group_position(job))
     return standing(job.dependency, own, Parents(draft.cluster, is_alone), draft.now)
 
@@ -520,6 +528,7 @@ def _note(draft: TurnBuilder, job: Job, result: Standing) -> None:
 
 
 def kills(policy: Policy, spec: JobSpec) -> bool:
+    """Whether a job whose dependency can never be met is cancelled: --kill-on-invalid-dep, else gq.toml."""
     wanted = spec.kill_on_invalid_dep
     return policy.accounting.kill_on_invalid_dep if wanted is None else wanted
 

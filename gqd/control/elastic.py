@@ -1,9 +1,9 @@
-"""Running jobs whose GPUs become more and fewer: what a plan proposes, what their nodes say, what they accept.  Pure.
+"""Elastic jobs: running jobs grow and shrink as the plan proposes, the nodes confirm and the jobs accept.  Pure.
 
-What a job holds is decided here and durable before its node hears of it.  What comes is the job's at once; what is to
-go is the job's until the node says that no process of it is there any more: only then is it free.  Every change has a
-number (`Elastic.generation`), the node acts on the newest, and the order is repeated until the node names that number;
-so nothing is lost, and nothing is done twice, whoever restarts in between.
+Every change is durable before the node hears of it.  Added GPUs are the job's at once; GPUs to give up stay the job's,
+and are freed only when the node reports that no process uses them.  Each change has a number (`Elastic.generation`).
+The node acts on the newest, and the order is repeated until the node confirms that number; so restarts on either side
+lose nothing and repeat nothing.
 """
 
 from __future__ import annotations
@@ -38,72 +38,76 @@ from gqd.state.records import Attempt, Elastic, Job
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
-LOOK_S = 5.0
-"""So often idle GPUs are looked at beside a job that could have more."""
+IDLE_CHECK_S = 5.0
+"""Interval at which a plan is requested while a job could grow into idle GPUs."""
 
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_growth(draft: TurnBuilder, ledger: Ledger, one: planned.Growth, validator: PlanValidator) -> bool:
-    """Give it more, if the plan still holds on the live cluster; ledger and validator then count it."""
-    found = _changeable(draft.cluster, one.attempt_id, one.generation)
+def decide_growth(draft: TurnBuilder, ledger: Ledger, growth: planned.Growth, validator: PlanValidator) -> bool:
+    """Grow the job as planned, if the plan still holds on the live cluster; ledger and validator then count it."""
+    found = _changeable(draft.cluster, growth.attempt_id, growth.generation)
     if found is None:
         return False
     job, attempt, elastic = found
-    may_take = elastic_nodes.may_take(draft, *found, one.grant) if elastic.is_of_nodes else _may_take(*found[1:], one)
+    may_take = (
+        elastic_nodes.may_take(draft, *found, growth.grant) if elastic.is_of_nodes else _may_take(*found[1:], growth)
+    )
     if not may_take:
         return False
-    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, attempt, one)
+    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, attempt, growth)
     left_s = _left_s(draft, job, attempt)
     if ledger.over(asker, wanted) is not None:
         return False
-    start = planned.Start(job.job_id, job.attempt, (one.grant,))
+    start = planned.Start(job.job_id, job.attempt, (growth.grant,))
     if not validator.admit(start, StartRequest(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(asker, wanted)
     draft.volatile.wants_plan = True
     if elastic.is_of_nodes:
-        elastic_nodes.add(draft, job, attempt, one.grant)
+        elastic_nodes.add(draft, job, attempt, growth.grant)
         return True
     held = attempt.grants[0]
-    gpus, cpus = (*held.gpus, *one.grant.gpus), (*held.cpus, *one.grant.cpus)
+    gpus, cpus = (*held.gpus, *growth.grant.gpus), (*held.cpus, *growth.grant.cpus)
     grown = msgspec.structs.replace(held, gpus=gpus, cpus=cpus)
     billing = elastic_nodes.billing_with(draft, job, attempt, (grown,))
     added = event.GpusAdded(
-        at=draft.now, attempt_id=one.attempt_id, gpus=one.grant.gpus, cpus=one.grant.cpus, billing=billing
+        at=draft.now, attempt_id=growth.attempt_id, gpus=growth.grant.gpus, cpus=growth.grant.cpus, billing=billing
     )
     draft.emit(added)
     _send(draft, attempt)
     return True
 
 
-def _may_take(attempt: Attempt, elastic: Elastic, one: planned.Growth) -> bool:
-    """More GPUs of its node."""
+def _may_take(attempt: Attempt, elastic: Elastic, growth: planned.Growth) -> bool:
+    """Whether the planned GPUs are new ones of the job's node, within its maximum."""
     held = attempt.grants[0]
-    if elastic.keeps is not None or one.grant.node != held.node:
+    if elastic.keeps is not None or growth.grant.node != held.node:
         return False
-    if set(one.grant.gpus) & set(held.gpus) or len(one.grant.cpus) != elastic.cpus_per_gpu * len(one.grant.gpus):
+    if set(growth.grant.gpus) & set(held.gpus) or len(growth.grant.cpus) != elastic.cpus_per_gpu * len(
+        growth.grant.gpus
+    ):
         return False
-    return len(held.gpus) + len(one.grant.gpus) <= elastic.takes
+    return len(held.gpus) + len(growth.grant.gpus) <= elastic.takes
 
 
-def may_give(draft: TurnBuilder, one: planned.Gift) -> bool:
-    """The plan still holds: it has this, beyond its least, and gives up nothing else."""
-    found = _changeable(draft.cluster, one.attempt_id, one.generation)
-    if found is None or found[2].keeps is not None or one.is_node != found[2].is_of_nodes:
+def may_give(draft: TurnBuilder, gift: planned.Gift) -> bool:
+    """Whether the planned release still holds: the job has these GPUs beyond its minimum, and does not shrink yet."""
+    found = _changeable(draft.cluster, gift.attempt_id, gift.generation)
+    if found is None or found[2].keeps is not None or gift.is_node != found[2].is_of_nodes:
         return False
     held, elastic = found[1].grants[0], found[2]
     if elastic.is_of_nodes:
-        return elastic_nodes.may_give(found[1], elastic, one)
-    return set(one.gpus) <= set(held.gpus) - set(elastic.least) and set(one.cpus) <= set(held.cpus) - set(
+        return elastic_nodes.may_give(found[1], elastic, gift)
+    return set(gift.gpus) <= set(held.gpus) - set(elastic.least) and set(gift.cpus) <= set(held.cpus) - set(
         elastic.least_cpus
     )
 
 
 def decide_shrinks(draft: TurnBuilder, decided: Iterable[planned.Preemption]) -> None:
-    """Tell each once what it is to give up, for whom, and by when.  The claims to it have been noted."""
+    """Order each elastic job once to give up what the decided preemptions need.  Their claims exist already."""
     by_attempt: dict[AttemptId, list[planned.Gift]] = {}
-    for gift in (gift for one in decided for gift in one.gifts):
+    for gift in (gift for preemption in decided for gift in preemption.gifts):
         by_attempt.setdefault(gift.attempt_id, []).append(gift)
     for attempt_id, gifts in by_attempt.items():
         found = _changeable(draft.cluster, attempt_id, gifts[0].generation)
@@ -111,37 +115,39 @@ def decide_shrinks(draft: TurnBuilder, decided: Iterable[planned.Preemption]) ->
         job, attempt, elastic = found
         ends_at = draft.now + shrink_notice_s(job.spec.signal)
         if elastic.is_of_nodes:
-            nodes = tuple(node for node, _ in elastic.joined if any(one.node == node for one in gifts))
+            nodes = tuple(node for node, _ in elastic.joined if any(gift.node == node for gift in gifts))
             to: Counter[JobId] = Counter()
-            for one in gifts:
-                to.update(dict(_to_whom(draft.cluster, one.node, set(one.gpus))))
+            for gift in gifts:
+                to.update(dict(_recipients(draft.cluster, gift.node, set(gift.gpus))))
             going = event.NodesGoing(
                 at=draft.now, attempt_id=attempt_id, nodes=nodes, ends_at=ends_at, to=tuple(to.items())
             )
             draft.emit(going)
             elastic_nodes.tell_all(draft, attempt)
             continue
-        held, gone = attempt.grants[0], {gpu for one in gifts for gpu in one.gpus}
-        cpus = {cpu for one in gifts for cpu in one.cpus}
+        held, gone = attempt.grants[0], {gpu for gift in gifts for gpu in gift.gpus}
+        cpus = {cpu for gift in gifts for cpu in gift.cpus}
         fact = event.ShrinkDecided(
             at=draft.now,
             attempt_id=attempt_id,
             keeps=tuple(gpu for gpu in held.gpus if gpu not in gone),
             keeps_cpus=tuple(cpu for cpu in held.cpus if cpu not in cpus) if elastic.cpus_per_gpu else None,
             ends_at=ends_at,
-            to=_to_whom(draft.cluster, attempt.batch_node, gone),
+            to=_recipients(draft.cluster, attempt.batch_node, gone),
         )
         draft.emit(fact)
         _send(draft, attempt)
 
 
-def _to_whom(cluster: Cluster, node: str, gone: set[int]) -> tuple[tuple[JobId, int], ...]:
-    claims = [(one.job_id, grant) for one in cluster.claims.values() for grant in one.grants if grant.node == node]
+def _recipients(cluster: Cluster, node: str, gone: set[int]) -> tuple[tuple[JobId, int], ...]:
+    claims = [
+        (claim.job_id, grant) for claim in cluster.claims.values() for grant in claim.grants if grant.node == node
+    ]
     return tuple((to, count) for to, grant in claims if (count := len(gone.intersection(grant.gpus))))
 
 
 def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tuple[Job, Attempt, Elastic] | None:
-    """It runs, and is as the plan knew it."""
+    """The running elastic job, if it is unchanged since the plan was made; None: it cannot change now."""
     job, attempt = cluster.jobs.get(attempt_id.job_id), cluster.attempts.get(attempt_id)
     if job is None or attempt is None or job.attempt_id != attempt_id or job.state is not JobState.RUNNING:
         return None
@@ -155,8 +161,8 @@ def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tup
     return job, attempt, attempt.elastic
 
 
-def _wanted(draft: TurnBuilder, job: Job, attempt: Attempt, one: planned.Growth) -> Wanted:
-    amounts = granted(draft.cluster, (one.grant,)) | {"jobs": 0}
+def _wanted(draft: TurnBuilder, job: Job, attempt: Attempt, growth: planned.Growth) -> Wanted:
+    amounts = granted(draft.cluster, (growth.grant,)) | {"jobs": 0}
     qos = association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(amounts, hours(billing, _left_s(draft, job, attempt)))
@@ -172,10 +178,10 @@ def _left_s(draft: TurnBuilder, job: Job, attempt: Attempt) -> int | None:
 
 
 def _send(draft: TurnBuilder, attempt: Attempt) -> None:
-    """Repeated until the node names the number of the change."""
-    one = attempt.elastic
-    assert one is not None, f"{attempt.attempt_id} holds what it holds"
-    if one.is_of_nodes:
+    """Send the current change to the node(s); it is repeated until they confirm its number."""
+    elastic = attempt.elastic
+    assert elastic is not None, f"{attempt.attempt_id} holds what it holds"
+    if elastic.is_of_nodes:
         elastic_nodes.tell_all(draft, attempt)
         return
     draft.volatile.resize_orders[attempt.attempt_id, attempt.batch_node] = draft.now
@@ -183,39 +189,39 @@ def _send(draft: TurnBuilder, attempt: Attempt) -> None:
     stays = staying(attempt, held)
     order = wire.ResizeAttempt(
         attempt_id=attempt.attempt_id,
-        generation=one.generation,
+        generation=elastic.generation,
         gpus=held.gpus,
         keeps=stays.gpus,
-        cpus=held.cpus if one.cpus_per_gpu else None,
-        keeps_cpus=stays.cpus if one.cpus_per_gpu else None,
-        ends_at=one.ends_at,
+        cpus=held.cpus if elastic.cpus_per_gpu else None,
+        keeps_cpus=stays.cpus if elastic.cpus_per_gpu else None,
+        ends_at=elastic.ends_at,
     )
     draft.enqueue(SendOrder(node=attempt.batch_node, order=order))
 
 
-def meet(draft: TurnBuilder, attempt: Attempt, node: str, generation: int) -> None:
-    """The node has said hello: tell it what it does not know yet, or has not done."""
-    one = attempt.elastic
-    if one is None or attempt.end_at is not None:
+def reconcile(draft: TurnBuilder, attempt: Attempt, node: str, generation: int) -> None:
+    """After a node's hello: send the change that it does not know yet, or has not completed."""
+    elastic = attempt.elastic
+    if elastic is None or attempt.end_at is not None:
         return
-    if one.is_of_nodes:
-        if one.generation != generation:
+    if elastic.is_of_nodes:
+        if elastic.generation != generation:
             elastic_nodes.tell(draft, attempt, node)
-    elif one.generation != generation or one.keeps is not None:
+    elif elastic.generation != generation or elastic.keeps is not None:
         _send(draft, attempt)
 
 
 def on_resized(draft: TurnBuilder, node: str, report: wire.AttemptResized) -> None:
-    """The node has done what was ordered, or says how far it is."""
+    """The node confirms a change: free the GPUs that it reports as given up."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts or attempt.elastic is None or attempt.end_at is not None:
         draft.volatile.resize_orders.pop((report.attempt_id, node), None)
         return
-    one = attempt.elastic
-    if one.generation != report.generation:
+    elastic = attempt.elastic
+    if elastic.generation != report.generation:
         return
     draft.volatile.resize_orders.pop((report.attempt_id, node), None)
-    if one.keeps is not None and set(report.gpus) == set(one.keeps):
+    if elastic.keeps is not None and set(report.gpus) == set(elastic.keeps):
         job = draft.cluster.jobs[report.attempt_id.job_id]
         billing = elastic_nodes.billing_with(draft, job, attempt, (staying(attempt, attempt.grants[0]),))
         draft.emit(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
@@ -223,11 +229,12 @@ def on_resized(draft: TurnBuilder, node: str, report: wire.AttemptResized) -> No
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Say again what a node has not answered; what it was told to take by now is asked for again, too.
+    """Repeat changes that nodes have not confirmed, and overdue requests to give up GPUs.
 
-    Whoever kept a job from growing may have gone without anything being free that was not before: that is looked at.
+    A plan is requested regularly while GPUs are idle: the job that kept another from growing may be gone without any
+    resources becoming free.
     """
-    if draft.now - draft.volatile.planned_at >= LOOK_S and _has_idle(draft.cluster):
+    if draft.now - draft.volatile.planned_at >= IDLE_CHECK_S and _has_idle(draft.cluster):
         draft.volatile.wants_plan = True
     for attempt_id in list(draft.cluster.elastic):
         attempt = draft.cluster.elastic[attempt_id]
@@ -245,8 +252,8 @@ def tick(draft: TurnBuilder) -> None:
         if sent_at is None or draft.now - sent_at >= draft.policy.timers.resend_s:
             _send(draft, attempt)
     for attempt_id, node in list(draft.volatile.resize_orders):
-        told = draft.cluster.elastic.get(attempt_id)
-        if told is None or node not in told.parts:
+        owner = draft.cluster.elastic.get(attempt_id)
+        if owner is None or node not in owner.parts:
             del draft.volatile.resize_orders[attempt_id, node]
 
 
@@ -259,38 +266,41 @@ def _is_overdue(draft: TurnBuilder, attempt: Attempt) -> bool:
 
 
 def decide_accept(draft: TurnBuilder, body: client.GiveUpGpus) -> client.Done:
-    """No request that is remembered: said twice it means the same."""
+    """The job gives up its GPUs or nodes before the notice is over.
+
+    The answer is not remembered by request id: the request is idempotent.
+    """
     job = array.known(draft.cluster, body.job_id)
     attempt = draft.cluster.attempt_of(job)
     if attempt is None or job.state is not JobState.RUNNING:
         raise Refusal("not_running", f"job {job.label} does not run")
-    one = attempt.elastic
-    if one is None:
+    elastic = attempt.elastic
+    if elastic is None:
         hint = "submit it with a range: --gpus=1-8, or --nodes=1-4 --elastic"
         raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
-    is_this = body.generation is None or body.generation == one.generation
-    if one.ends_at is not None and is_this and draft.now < one.ends_at:
+    is_this = body.generation is None or body.generation == elastic.generation
+    if elastic.ends_at is not None and is_this and draft.now < elastic.ends_at:
         draft.emit(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
-        if one.is_of_nodes:
-            elastic_nodes.leave(draft, attempt, one.going)
+        if elastic.is_of_nodes:
+            elastic_nodes.leave(draft, attempt, elastic.going)
         else:
             _send(draft, attempt)
     return client.Done()
 
 
 def decide_agreed(draft: TurnBuilder, job: Job, keep: int | None, askers: tuple[tuple[str, int], ...]) -> str:
-    """The job's owner lets the job give up what others asked for: all that came to it, or all but `keep` GPUs or nodes.
+    """The owner agrees to shrink the job to `keep` GPUs or nodes (None: to what it started with).
 
     A lower number that was agreed before stays in force; the text that is returned says so.  `askers`: name and uid of
-    each user who asked.  Raises `Refusal` where the job has nothing to give up.
+    each user who asked.  `Refusal` if the job has nothing to give up.
     """
     attempt = draft.cluster.attempt_of(job)
     if attempt is None or attempt.elastic is None or job.state is not JobState.RUNNING:
         hint = "release ends it, decline says no"
         raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
-    one = attempt.elastic
+    elastic = attempt.elastic
     held, least = len(_units(attempt)), len(_units_at_first(attempt))
-    things = "nodes" if one.is_of_nodes else "GPUs"
+    things = "nodes" if elastic.is_of_nodes else "GPUs"
     agreed = least if keep is None else keep
     if held == least:
         raise Refusal("nothing_to_give", f"job {job.label} has no {things} but those that it began with")
@@ -299,49 +309,57 @@ def decide_agreed(draft: TurnBuilder, job: Job, keep: int | None, askers: tuple[
         raise Refusal("bad_number", message, f"keep {least} to {held - 1}")
     draft.emit(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed, askers=askers))
     _give_up_more_than_agreed(draft, attempt)
-    if one.agreed is None or one.agreed >= agreed:
+    if elastic.agreed is None or elastic.agreed >= agreed:
         return ""
-    until = "until the asker's job has ended" if one.agreements else "as long as it runs"
-    return f"job {job.label} keeps {one.agreed} {things}, not {agreed}: that was agreed before, {until}"
+    until = "until the asker's job has ended" if elastic.agreements else "as long as it runs"
+    return f"job {job.label} keeps {elastic.agreed} {things}, not {agreed}: that was agreed before, {until}"
 
 
 def _units(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:
-    """What comes and goes: its GPUs, or its nodes; those that it began with first."""
-    one = attempt.elastic
-    assert one is not None, f"{attempt.attempt_id} holds what it holds"
-    if one.is_of_nodes:
+    """The units that the job grows and shrinks by, GPUs or nodes; the ones that it started with come first."""
+    elastic = attempt.elastic
+    assert elastic is not None, f"{attempt.attempt_id} holds what it holds"
+    if elastic.is_of_nodes:
         return tuple(grant.node for grant in attempt.grants)
-    return (*one.least, *(gpu for gpu in attempt.grants[0].gpus if gpu not in one.least))
+    return (*elastic.least, *(gpu for gpu in attempt.grants[0].gpus if gpu not in elastic.least))
 
 
 def _units_at_first(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:
-    one = attempt.elastic
-    assert one is not None, f"{attempt.attempt_id} holds what it holds"
-    return _units(attempt)[: len(attempt.grants) - len(one.joined)] if one.is_of_nodes else one.least
+    elastic = attempt.elastic
+    assert elastic is not None, f"{attempt.attempt_id} holds what it holds"
+    return _units(attempt)[: len(attempt.grants) - len(elastic.joined)] if elastic.is_of_nodes else elastic.least
 
 
 def _give_up_more_than_agreed(draft: TurnBuilder, attempt: Attempt) -> None:
-    """As it would for a job that waits, with the same notice; once nothing else is on its way."""
-    one = attempt.elastic
-    if one is None or one.agreed is None or len(_units(attempt)) <= one.agreed or one.ends_at is not None:
+    """Shrink the job to what was agreed, with the same notice as for a preemptor, unless another change is pending."""
+    elastic = attempt.elastic
+    if (
+        elastic is None
+        or elastic.agreed is None
+        or len(_units(attempt)) <= elastic.agreed
+        or elastic.ends_at is not None
+    ):
         return
-    found = _changeable(draft.cluster, attempt.attempt_id, one.generation)
+    found = _changeable(draft.cluster, attempt.attempt_id, elastic.generation)
     if found is None:
         return
     ends_at, held = draft.now + shrink_notice_s(found[0].spec.signal), attempt.grants[0]
-    if one.is_of_nodes:
-        nodes = tuple(grant.node for grant in attempt.grants[one.agreed :])
+    if elastic.is_of_nodes:
+        nodes = tuple(grant.node for grant in attempt.grants[elastic.agreed :])
         draft.emit(event.NodesGoing(at=draft.now, attempt_id=attempt.attempt_id, nodes=nodes, ends_at=ends_at))
         elastic_nodes.tell_all(draft, attempt)
         return
-    more = one.cpus_per_gpu * (one.agreed - len(one.least))
-    cpus = (*one.least_cpus, *[cpu for cpu in held.cpus if cpu not in one.least_cpus][:more])
-    gpus = (*one.least, *[gpu for gpu in held.gpus if gpu not in one.least][: one.agreed - len(one.least)])
+    more = elastic.cpus_per_gpu * (elastic.agreed - len(elastic.least))
+    cpus = (*elastic.least_cpus, *[cpu for cpu in held.cpus if cpu not in elastic.least_cpus][:more])
+    gpus = (
+        *elastic.least,
+        *[gpu for gpu in held.gpus if gpu not in elastic.least][: elastic.agreed - len(elastic.least)],
+    )
     fact = event.ShrinkDecided(
         at=draft.now,
         attempt_id=attempt.attempt_id,
         keeps=tuple(sorted(gpus)),
-        keeps_cpus=tuple(sorted(cpus)) if one.cpus_per_gpu else None,
+        keeps_cpus=tuple(sorted(cpus)) if elastic.cpus_per_gpu else None,
         ends_at=ends_at,
     )
     draft.emit(fact)
@@ -349,15 +367,15 @@ def _give_up_more_than_agreed(draft: TurnBuilder, attempt: Attempt) -> None:
 
 
 def wants_plan(cluster: Cluster) -> bool:
-    """Some job could have more, whether or not anybody waits."""
+    """Whether some elastic job could still grow, which is worth a plan even with an empty queue."""
     return any(map(_wants_more, cluster.elastic.values()))
 
 
 def _wants_more(attempt: Attempt) -> bool:
-    one = attempt.elastic
-    if one is not None and one.is_of_nodes:
-        return elastic_nodes.wants_more(attempt, one)
-    return one is not None and one.keeps is None and len(attempt.grants[0].gpus) < one.takes
+    elastic = attempt.elastic
+    if elastic is not None and elastic.is_of_nodes:
+        return elastic_nodes.wants_more(attempt, elastic)
+    return elastic is not None and elastic.keeps is None and len(attempt.grants[0].gpus) < elastic.takes
 
 
 def _has_idle(cluster: Cluster) -> bool:

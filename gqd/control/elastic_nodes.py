@@ -1,10 +1,10 @@
-"""Running jobs that get more and fewer nodes: how one joins, how one leaves, and who is told.  Pure.
+"""Elastic jobs that grow and shrink by whole nodes: how nodes join and leave, and how the others learn of it.  Pure.
 
-A node joins as it would at the start, but alone: its share is the job's from the decision on, it is prepared and let
-go, and when it lives all nodes of the job are told.  One that fails on the way is taken out again, and harms nobody.
-One that leaves has been told before; when its time has come, or the job has given it up, the job goes on without it,
-and what is there is ended: it is free when the node says that nothing is left.  One that is lost leaves at once.  The
-nodes that the job began with never do.
+A node joins as at a launch, but alone: its grant is the job's from the decision on; it is prepared and launched, and
+once its part is live all nodes of the job are notified.  A node that fails meanwhile is removed again without harm.
+A node leaves after a notice, or when the job gives it up: the job continues without it, its processes there are ended,
+and the node is free once it reports that nothing is left.  A lost node leaves at once.  Nodes that the job started with
+never leave.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ if TYPE_CHECKING:
 
 
 def may_take(draft: TurnBuilder, job: Job, attempt: Attempt, elastic: Elastic, grant: Grant) -> bool:
-    """One more node, which it does not have, nor has something of it left."""
+    """Whether the job may get this node: it does not have it yet, and nothing of the job is left there."""
     node = draft.cluster.nodes.get(grant.node)
     if elastic.going or node is None or not node.inventory.can_join or grant.node in attempt.parts:
         return False
-    is_its_own = any(one.node == grant.node for one in attempt.grants)
-    return not is_its_own and len(attempt.grants) < most_nodes(draft.policy, job, elastic)
+    is_its_own = any(held.node == grant.node for held in attempt.grants)
+    return not is_its_own and len(attempt.grants) < max_nodes(draft.policy, job, elastic)
 
 
-def most_nodes(policy: Policy, job: Job, elastic: Elastic) -> int:
-    """Its partition may allow fewer by now."""
+def max_nodes(policy: Policy, job: Job, elastic: Elastic) -> int:
+    """The node count up to which the job may grow; its partition may allow fewer than the job asked for."""
     known = policy.partition(job.partition)
     return elastic.takes if known is None or known.max_nodes is None else min(elastic.takes, known.max_nodes)
 
 
 def add(draft: TurnBuilder, job: Job, attempt: Attempt, grant: Grant) -> None:
+    """Add the node to the running job."""
     billing = billing_with(draft, job, attempt, (*attempt.grants, grant))
     draft.emit(event.NodeAdded(at=draft.now, attempt_id=attempt.attempt_id, grant=grant, billing=billing))
     orders.send_owed(draft, attempt, grant.node)
 
 
 def billing_with(draft: TurnBuilder, job: Job, attempt: Attempt, grants: Iterable[Grant]) -> int:
-    """Of these together; what is free of charge stays so."""
+    """The billing of these grants together; 0 for a job that is not billed."""
     if not attempt.billing:
         return 0
     qos = association.qos_named(draft.cluster, job.qos)
@@ -61,17 +62,17 @@ def billing_with(draft: TurnBuilder, job: Job, attempt: Attempt, grants: Iterabl
     return billing_of(draft.policy.billing, granted(draft.cluster, grants), factor)
 
 
-def may_give(attempt: Attempt, elastic: Elastic, one: planned.Gift) -> bool:
-    """All of a node that came to it."""
-    held = next((grant for grant in attempt.grants if grant.node == one.node), None)
-    is_whole = held is not None and set(held.gpus) == set(one.gpus) and set(held.cpus) == set(one.cpus)
-    return is_whole and not elastic.going and bool(elastic.join_of(one.node))
+def may_give(attempt: Attempt, elastic: Elastic, gift: planned.Gift) -> bool:
+    """Whether the planned release is a whole node that joined the job, and no other change is pending."""
+    held = next((grant for grant in attempt.grants if grant.node == gift.node), None)
+    is_whole = held is not None and set(held.gpus) == set(gift.gpus) and set(held.cpus) == set(gift.cpus)
+    return is_whole and not elastic.going and bool(elastic.join_of(gift.node))
 
 
 def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:
-    """The running job goes on without these; no news of those that it has left already."""
-    one = attempt.elastic
-    leaving = () if one is None else tuple(node for node in nodes if one.join_of(node))
+    """The running job continues without these nodes; nodes that it does not have are ignored."""
+    elastic = attempt.elastic
+    leaving = () if elastic is None else tuple(node for node in nodes if elastic.join_of(node))
     if not leaving:
         return
     job = draft.cluster.jobs[attempt.attempt_id.job_id]
@@ -92,40 +93,41 @@ def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:
     draft.volatile.wants_plan = True
 
 
-# ── what its nodes are told ───────────────────────────────────────────────────────────────────────────────────
+# ── orders to the nodes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def tell_all(draft: TurnBuilder, attempt: Attempt) -> None:
+    """Send the current set of nodes to every node of the job."""
     for node in attempt.parts:
         tell(draft, attempt, node)
 
 
 def tell(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Which nodes it has, and which go; repeated until the node names the number of the change.
+    """Send the set of nodes, and the nodes that leave, to a node; repeated until it confirms the change's number.
 
-    One that does not live yet is told when it does.
+    A node whose part is not live yet gets it when it is.
     """
-    one, part = attempt.elastic, attempt.parts[node]
-    if one is None or part.phase is not PartPhase.LIVE or part.is_stranded or is_left(attempt, node):
+    elastic, part = attempt.elastic, attempt.parts[node]
+    if elastic is None or part.phase is not PartPhase.LIVE or part.is_stranded or is_left(attempt, node):
         return
     draft.volatile.resize_orders[attempt.attempt_id, node] = draft.now
     order = wire.ResizeAttempt(
         attempt_id=attempt.attempt_id,
-        generation=one.generation,
+        generation=elastic.generation,
         gpus=part.grant.gpus,
         keeps=part.grant.gpus,
-        ends_at=one.ends_at,
+        ends_at=elastic.ends_at,
         members=orders.members_of(draft, attempt),
-        leaving=one.going,
+        leaving=elastic.going,
     )
     draft.enqueue(SendOrder(node=node, order=order))
 
 
 def tick(draft: TurnBuilder, attempt: Attempt) -> None:
-    """What was to go by now goes; what a node has not answered is said again."""
-    one = attempt.elastic
-    if one is not None and one.ends_at is not None and draft.now >= one.ends_at:
-        leave(draft, attempt, one.going)
+    """Take away nodes whose notice is over; repeat changes that nodes have not confirmed."""
+    elastic = attempt.elastic
+    if elastic is not None and elastic.ends_at is not None and draft.now >= elastic.ends_at:
+        leave(draft, attempt, elastic.going)
     for node in attempt.parts:
         sent_at = draft.volatile.resize_orders.get((attempt.attempt_id, node))
         is_due = sent_at is not None and draft.now - sent_at >= draft.policy.timers.resend_s
@@ -136,12 +138,12 @@ def tick(draft: TurnBuilder, attempt: Attempt) -> None:
 # ── whether a plan is worthwhile ──────────────────────────────────────────────────────────────────────────────
 
 
-def wants_more(attempt: Attempt, one: Elastic) -> bool:
-    return not one.going and len(attempt.grants) < one.takes
+def wants_more(attempt: Attempt, elastic: Elastic) -> bool:
+    return not elastic.going and len(attempt.grants) < elastic.takes
 
 
 def has_idle(cluster: Cluster, attempt: Attempt) -> bool:
-    """Some node has something free of what it has of another."""
+    """Whether another node has free GPUs, or free CPUs for a job without GPUs."""
     has_gpus = any(grant.gpus for grant in staying_on(attempt))
     return any(
         node.free_gpu_mask if has_gpus else node.free_cpu_mask

@@ -1,4 +1,4 @@
-"""Jobs, nodes, partitions and the cluster as they are shown.  Pure."""
+"""Jobs, nodes, partitions and the cluster as clients see them (`JobInfo`, `NodeInfo`, …).  Pure."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ def job_info(
     with_steps: bool = False,
     line: job_view.RecordLine | None = None,
 ) -> JobInfo:
-    """A job with what the last plan says of it."""
+    """The job, with the reason and the expected start of the last plan."""
     attempt = cluster.attempt_of(job)
     shown = job_view.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
     if shown.state == job_view.PENDING_WORD:
         story = explain_wait(cluster, job, volatile.plan)
         shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
-        _tell_start(cluster, volatile, job, shown)
+        _add_forecast(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at
     parked.tell(cluster, job, shown)
     return shown
 
 
-def _tell_start(cluster: Cluster, volatile: Volatile, job: Job, shown: JobInfo) -> None:
-    """What was rehearsed for it, as far as it has been."""
-    told = estimate.known_start(cluster, volatile, job.job_id)
-    if told is None:
+def _add_forecast(cluster: Cluster, volatile: Volatile, job: Job, shown: JobInfo) -> None:
+    """Add the start time, range and queue position of the last forecast, if it reached the job."""
+    forecast = estimate.known_start(cluster, volatile, job.job_id)
+    if forecast is None:
         return
-    if told.start_at is not None:
-        shown.expected_start_at = told.start_at
-    shown.expected_start_p90_at, shown.is_start_promised = told.p90_at, told.is_promised
-    shown.queue_position = told.position
+    if forecast.start_at is not None:
+        shown.expected_start_at = forecast.start_at
+    shown.expected_start_p90_at, shown.is_start_promised = forecast.p90_at, forecast.is_promised
+    shown.queue_position = forecast.position
 
 
 def brief_job_info(cluster: Cluster, volatile: Volatile, job: Job, line: job_view.RecordLine | None = None) -> JobInfo:
-    """What a line of the queue shows, which everybody may see; worked out in a fifth of the time."""
+    """The public fields that a line of the queue shows; five times as fast as `job_info`."""
     shown = job_view.brief_job_info(job, cluster.attempt_of(job), line)
     if shown.state == job_view.PENDING_WORD:
         shown.reason = wait_reason(cluster, job, volatile.plan)
@@ -84,7 +84,7 @@ def job_info_for(
     with_steps: bool = False,
     line: job_view.RecordLine | None = None,
 ) -> JobInfo:
-    """The job as this user may see it (None: one who may see everything); why it waits is everybody's to know."""
+    """The job as this peer may see it (None: everything); every user may see why it waits."""
     whole = job_info(cluster, volatile, job, with_steps, line)
     seen = job_view.visible_to(peer, whole)
     if seen is not whole:
@@ -93,25 +93,25 @@ def job_info_for(
 
 
 def queue_order(cluster: Cluster, ranking: Ranking) -> Iterator[Job]:
-    """Jobs as the queue stands: what runs or ends first, then what waits by priority, then what has ended.
+    """Jobs in queue order: first running and completing, then pending by priority, then ended ones.
 
-    By the indices: whoever wants the first few of a long queue does not look at all of it.
+    It walks indices lazily, so the first page of a long queue is cheap.
     """
     jobs = cluster.jobs
-    tried = sorted({one.job_id for one in cluster.attempts if one.job_id in jobs})
-    yield from (jobs[job_id] for job_id in tried if jobs[job_id].holds_resources)
+    attempted = sorted({attempt_id.job_id for attempt_id in cluster.attempts if attempt_id.job_id in jobs})
+    yield from (jobs[job_id] for job_id in attempted if jobs[job_id].holds_resources)
     yield from (jobs[job_id] for job_id in ranking.ordered_ids())
     left = [job_id for job_id in cluster.arrays if not jobs[job_id].is_waiting]
     yield from (jobs[job_id] for job_id in sorted([*left, *cluster.ended]))
 
 
-def tell_order(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[JobInfo]) -> None:
-    """Of jobs that wait: their priority, and what they would be billed."""
-    for one in shown:
-        place = cluster.queue.row_of(JobId(one.job_id))
-        if place is not None and one.state == job_view.PENDING_WORD:
-            one.priority = int(ranking.priority[place])
-            one.billing = _would_be_billed(cluster, policy, cluster.jobs[JobId(one.job_id)]) / MILLION
+def add_priorities(cluster: Cluster, policy: Policy, ranking: Ranking, shown: list[JobInfo]) -> None:
+    """Add to pending jobs their priority and what they would be billed."""
+    for job in shown:
+        queue_index = cluster.queue.row_of(JobId(job.job_id))
+        if queue_index is not None and job.state == job_view.PENDING_WORD:
+            job.priority = int(ranking.priority[queue_index])
+            job.billing = _would_be_billed(cluster, policy, cluster.jobs[JobId(job.job_id)]) / MILLION
 
 
 def _would_be_billed(cluster: Cluster, policy: Policy, job: Job) -> int:
@@ -127,14 +127,14 @@ def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, 
         state=_node_state(node, volatile),
         reason=node.reason or ("not heard any more" if node.is_lost else ""),
         address=node.address,
-        partitions=tuple(one.name for one in policy.partitions if one.has_node(node.name)),
+        partitions=tuple(partition.name for partition in policy.partitions if partition.has_node(node.name)),
         cpus=inventory.cpus,
         cpus_free=node.free_cpu_mask.bit_count(),
         memory_mib=inventory.memory_mib,
         memory_free_mib=max(0, inventory.memory_mib - node.used_memory_mib),
         gpus=tuple(_gpus(node, _readings(volatile, node))),
         isolation=inventory.isolation,
-        job_ids=tuple(sorted({int(one.job_id) for one in node.held})),
+        job_ids=tuple(sorted({int(partition.job_id) for partition in node.held})),
         gq_version=inventory.gq_version,
         last_heard_at=volatile.heard_at.get(node.name),
         backed_off_until=node.backoff_until if node.backoff_until > now else None,
@@ -170,7 +170,7 @@ def _readings(volatile: Volatile, node: Node) -> tuple[GpuReading, ...]:
 
 def _gpus(node: Node, readings: tuple[GpuReading, ...] = ()) -> Iterator[GpuInfo]:
     known = {reading.index: reading for reading in readings}
-    holders = {index: one.job_id for one, grant in node.held.items() for index in grant.gpus}
+    holders = {index: attempt_id.job_id for attempt_id, grant in node.held.items() for index in grant.gpus}
     for gpu in node.inventory.gpus:
         state = "ALLOCATED" if gpu.index in holders else "DRAINED" if gpu.index in node.drained_gpus else "IDLE"
         info = GpuInfo(
@@ -197,20 +197,20 @@ def cluster_info(cluster: Cluster, policy: Policy, volatile: Volatile, now: floa
         started_at=volatile.started_at,
         gpus=_summaries(nodes, usable),
         largest_gangs=_largest_gangs(usable),
-        partitions=tuple(_partition_info(one, nodes, usable) for one in policy.partitions),
+        partitions=tuple(_partition_info(partition, nodes, usable) for partition in policy.partitions),
         jobs_pending=jobs_pending(cluster),
         jobs_running=sum(1 for state in states if state not in (JobState.PENDING, JobState.ENDED)),
     )
 
 
 def jobs_pending(cluster: Cluster) -> int:
-    """An array's record is as many as wait in it."""
+    """Count of pending jobs; an array's record counts as its waiting tasks."""
     records = (cluster.jobs[job_id] for job_id in cluster.arrays)
     return len(cluster.queue) + sum(record.width - 1 for record in records if record.is_waiting)
 
 
 def _summaries(nodes: list[Node], usable: list[Node]) -> tuple[GpuSummary, ...]:
-    """All GPUs by type; free: on nodes that get jobs, not held, not drained."""
+    """GPUs by type: all, and the free ones (on usable nodes, neither allocated nor drained)."""
     total: dict[str, int] = {}
     free: dict[str, int] = {}
     for node in nodes:
@@ -220,13 +220,15 @@ def _summaries(nodes: list[Node], usable: list[Node]) -> tuple[GpuSummary, ...]:
         for shown in _gpus(node):
             if shown.state == "IDLE":
                 free[shown.type] = free.get(shown.type, 0) + 1
-    return tuple(GpuSummary(type=one, total=count, free=free.get(one, 0)) for one, count in sorted(total.items()))
+    return tuple(
+        GpuSummary(type=gpu_type, total=count, free=free.get(gpu_type, 0)) for gpu_type, count in sorted(total.items())
+    )
 
 
 def _largest_gangs(usable: list[Node]) -> tuple[GangSize, ...]:
-    """The largest gang of one type on one node, then the largest of equal shares over several.
+    """The largest gang that could start now on one node, then the largest over several nodes, if that is larger.
 
-    A gang takes the same number of GPUs from each node, as ``-N n --gpus-per-node=g`` asks.
+    A gang uses one GPU type and the same number of GPUs on each node, as ``-N n --gpus-per-node=g`` asks.
     """
     free: dict[str, list[int]] = {}
     for node in usable:

@@ -1,6 +1,6 @@
-"""What users ask of jobs: submit, hold, release, update, cancel, signal, requeue, notify, end.  Pure.
+"""Requests about jobs: submit, hold, release, update, cancel, signal, requeue, notify, end.  Pure.
 
-Each ``decide_*`` answers with the body of the reply, or raises `Refusal` with nothing changed.
+Each ``decide_*`` returns the body of the reply, or raises `Refusal` without any change.
 """
 
 from __future__ import annotations
@@ -67,50 +67,50 @@ MAX_NAME = 1024
 MAX_SHAPES = 10_000
 MAX_NICE = 2**30
 MAX_SECONDS = 2**40
-"""Of limits and instants: whoever means more means for ever."""
+"""Upper bound of time limits and instants; larger values are refused."""
 MAX_SIGNAL = 64
 MAX_ENDED = 100_000
-"""Ended jobs in memory, however young."""
+"""Ended jobs kept in memory; beyond that the oldest leave, however recent."""
 
 # ── submit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Prepared(NamedTuple):
-    """A job that may be queued; nothing has changed yet."""
+    """A submission that has passed all checks; nothing has changed yet."""
 
     fact: event.JobSubmitted
     shape: Shape
     partition: Partition
     asked: limit.Asked
     member: MemberInfo | None = None
-    """Who is not in the account's list yet."""
+    """The member to add to the account first; None: the user is in its list already."""
 
 
-def decide_submit(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
-    """Queue the job, if it is one that can ever run.  → `Submitted`"""
-    prepared = prepare(draft, who, request, body.spec)
+def decide_submit(draft: TurnBuilder, caller: Caller, request: ClientRequest, body: client.Submit) -> client.ReplyBody:
+    """Queue the job, unless it can never run.  → `Submitted`"""
+    prepared = prepare(draft, caller, request, body.spec)
     return client.Submitted(job_id=queue(draft, prepared), note=notice_spec.note_of(body.spec, prepared.fact.spec))
 
 
 def prepare(
-    draft: TurnBuilder, who: Caller, request: ClientRequest, spec: JobSpec, ahead: tuple[Prepared, ...] = ()
+    draft: TurnBuilder, caller: Caller, request: ClientRequest, spec: JobSpec, ahead: tuple[Prepared, ...] = ()
 ) -> Prepared:
     """Every check of a submission, or `Refusal`; changes nothing.
 
     `ahead`: jobs that the same request queues before this one; they count as if they were queued.
     """
-    peer = who.peer
-    access.refuse_root_jobs(who, draft.policy)
-    access.refuse_priority(who, spec.nice, spec.priority)
+    peer = caller.peer
+    access.refuse_root_jobs(caller, draft.policy)
+    access.refuse_priority(caller, spec.nice, spec.priority)
     _refuse_bad_text(spec)
     requeue.refuse_bad(draft.policy, spec)
     array.refuse_bad_array(spec, draft.policy)
-    _refuse_over_limits(draft, peer, sum(array.width_of(one.fact.spec) for one in ahead), array.width_of(spec))
+    _refuse_over_limits(draft, peer, sum(array.width_of(earlier.fact.spec) for earlier in ahead), array.width_of(spec))
     partition = partition_of(draft.policy, spec.partition)
     spec = notice_spec.settled(draft.policy, spec)
     resources = _known_request(association.with_defaults(spec.resources, partition))
     spec = _known_spec(spec if resources is spec.resources else msgspec.structs.replace(spec, resources=resources))
-    placed = association.associate(draft.cluster, draft.policy, who.user, partition, spec.account, spec.qos)
+    placed = association.associate(draft.cluster, draft.policy, caller.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
     asker = Asker(peer.user, placed.account, placed.qos.name)
@@ -121,14 +121,14 @@ def prepare(
     if spec.reservation:
         reservation.refuse_unusable(draft, spec.reservation, peer.user, placed.account)
     asked = limit.Asked(asker, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
-    limit.refuse_over(draft, asked, [one.asked for one in ahead])
+    limit.refuse_over(draft, asked, [earlier.asked for earlier in ahead])
     deadline.refuse_late(spec, time_limit_s, draft.now)
     expected_s = request.expected_s
     if expected_s is None:
         expected_s = runtime_estimate.expected_s(
             draft, (peer.user, placed.account), spec.resources, spec.time_limit_s, time_limit_s
         )
-    after = dependency.at_submit(draft, spec, peer.user, request.past, [one.fact for one in ahead])
+    after = dependency.at_submit(draft, spec, peer.user, request.past, [earlier.fact for earlier in ahead])
     fact = event.JobSubmitted(
         at=draft.now,
         job_id=JobId(draft.cluster.next_job_id + len(ahead)),
@@ -152,28 +152,28 @@ def prepare(
 
 @lru_cache(maxsize=4096)
 def _known_request(request: ResourceRequest) -> ResourceRequest:
-    """One object for all that are equal: a hundred thousand jobs may wait, and differ in little."""
+    """A shared object for equal requests, which saves memory with a hundred thousand similar jobs."""
     return request
 
 
 @lru_cache(maxsize=1024)
 def _known_spec(spec: JobSpec) -> JobSpec:
-    """Likewise, of jobs that are submitted in a loop."""
+    """A shared object for equal specs of jobs that are submitted in a loop."""
     return spec
 
 
 def _is_behind(draft: TurnBuilder, fact: event.JobSubmitted) -> bool:
-    """Where nobody overtakes, somebody waits for nodes that it wants, too: planning anew would not let it start."""
+    """Whether a new plan could not start the job: under strict FIFO an earlier job already waits for its nodes."""
     plan = draft.volatile.plan
     if plan is None or draft.volatile.is_planning or not plan.is_strict or fact.partition not in plan.heads:
         return False
     qos = association.known_qos(draft.cluster, fact.qos)
     tallies = draft.cluster.tallies
-    return not any(tallies.of((Holder.QOS, one, "")).held for one in qos.preempts)
+    return not any(tallies.of((Holder.QOS, preempted, "")).held for preempted in qos.preempts)
 
 
 def queue(draft: TurnBuilder, prepared: Prepared) -> JobId:
-    """It was prepared in this turn."""
+    """Queue a job that was prepared in this turn.  → its id"""
     fact = prepared.fact
     if prepared.member is not None and (fact.user, fact.account) not in draft.cluster.members:
         draft.emit(event.MemberSet(at=draft.now, member=prepared.member))
@@ -185,7 +185,7 @@ def queue(draft: TurnBuilder, prepared: Prepared) -> JobId:
 
 
 def _refuse_over_limits(draft: TurnBuilder, peer: Peer, ahead: int, count: int) -> None:
-    """Each task of an array is a job of the `count`."""
+    """`Refusal` if the queue, or the user's share of it, has no room for `count` jobs (tasks count as jobs)."""
     limits, active = draft.policy.limits, draft.cluster.active_by_user
     in_all, own = sum(active.values()) + ahead, active.get(peer.user, 0) + ahead
     what = "the job" if count == 1 else f"the array of {count} tasks"
@@ -228,10 +228,10 @@ def _shown_texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield option, pattern or ""
 
 
-def _refuse_bad_number(what: str, value: float | None, least: int, most: int) -> None:
-    """What is out of all bounds would break those who count with it; not a number is out of all bounds."""
-    if value is not None and not least <= value <= most:
-        raise Refusal("bad_number", f"{what} is {value}, which is not between {least} and {most}")
+def _refuse_bad_number(what: str, value: float | None, minimum: int, maximum: int) -> None:
+    """`Refusal` for a number out of range, which could break later arithmetic; NaN is out of range, too."""
+    if value is not None and not minimum <= value <= maximum:
+        raise Refusal("bad_number", f"{what} is {value}, which is not between {minimum} and {maximum}")
 
 
 def partition_of(policy: Policy, name: str | None) -> Partition:
@@ -249,21 +249,21 @@ def partition_of(policy: Policy, name: str | None) -> Partition:
 
 
 def time_limit_of(partition: Partition, asked_s: int | None) -> int | None:
-    """Seconds (None: unlimited); ``0`` asks for unlimited."""
-    most = partition.max_time_s
+    """The time limit in seconds (None: unlimited); an `asked_s` of 0 asks for unlimited."""
+    max_s = partition.max_time_s
     if asked_s is None:
         return partition.implied_time_s
-    if most is not None and (asked_s > most or asked_s == 0):
-        raise association.too_long(asked_s, f"partition `{partition.name}`", most)
+    if max_s is not None and (asked_s > max_s or asked_s == 0):
+        raise association.too_long(asked_s, f"partition `{partition.name}`", max_s)
     return asked_s or None
 
 
 def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -> None:
-    """A request that can never be met is refused at once; one for nodes that are only down waits."""
+    """`Refusal` if the request can never be met; a request for nodes that are only down may wait."""
     if (licenses := too_many_licenses(draft.policy, shape)) is not None:
         raise Refusal("impossible", f"the job can never run: {licenses.why}", licenses.hint)
     if shape in draft.volatile.possible_shapes or not (draft.cluster.nodes or named_nodes(shape)):
-        return  # of a new cluster the nodes have still to register
+        return  # the nodes of a new cluster have not registered yet
     nodes = whole_nodes(snapshot.nodes_of(draft.cluster, draft.volatile, draft.now))
     unknown = sorted(named_nodes(shape) - draft.cluster.nodes.keys())
     if unknown:
@@ -292,60 +292,60 @@ def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -
 # ── hold, release, update ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_hold(draft: TurnBuilder, who: Caller, body: client.HoldJobs) -> client.JobsDone:
-    """What an operator holds only operators release."""
+def decide_hold(draft: TurnBuilder, caller: Caller, body: client.HoldJobs) -> client.JobsDone:
+    """Hold pending jobs; only operators can release jobs that an operator holds."""
     report = array.Report()
-    for one in _steerable(draft, who, body, report):
-        job = one.job
+    for selection in _steerable(draft, caller, body, report):
+        job = selection.job
         if not job.is_waiting:
-            report.refuse(one, f"it is {_word(job)}; only pending jobs can be held")
+            report.refuse(selection, f"it is {_word(job)}; only pending jobs can be held")
             continue
-        report.did(one)
-        hold = Hold.ADMIN if who.role >= Role.OPERATOR and not who.owns(job) else Hold.USER
+        report.did(selection)
+        hold = Hold.ADMIN if caller.role >= Role.OPERATOR and not caller.owns(job) else Hold.USER
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
-            for alone in array.materialise_tasks(draft, one):
-                draft.emit(event.JobHeld(at=draft.now, job_id=alone.job_id, hold=hold))
+            for target in array.materialise_tasks(draft, selection):
+                draft.emit(event.JobHeld(at=draft.now, job_id=target.job_id, hold=hold))
             draft.volatile.wants_plan = True
     return report.answer()
 
 
-def decide_release(draft: TurnBuilder, who: Caller, body: client.ReleaseJobs) -> client.JobsDone:
+def decide_release(draft: TurnBuilder, caller: Caller, body: client.ReleaseJobs) -> client.JobsDone:
     report = array.Report()
-    for one in _steerable(draft, who, body, report):
-        job = one.job
+    for selection in _steerable(draft, caller, body, report):
+        job = selection.job
         if not job.is_waiting:
-            report.refuse(one, f"it is {_word(job)}; only pending jobs can be released")
+            report.refuse(selection, f"it is {_word(job)}; only pending jobs can be released")
             continue
-        if job.hold is Hold.ADMIN and who.role < Role.OPERATOR:
-            report.refuse(one, "an operator holds it; only operators release it")
+        if job.hold is Hold.ADMIN and caller.role < Role.OPERATOR:
+            report.refuse(selection, "an operator holds it; only operators release it")
             draft.deny(job.job_id, "admin_hold")
             continue
-        report.did(one)
+        report.did(selection)
         if job.hold is not None or job.avoid:
-            for alone in array.materialise_tasks(draft, one):
-                draft.emit(event.JobReleased(at=draft.now, job_id=alone.job_id))
+            for target in array.materialise_tasks(draft, selection):
+                draft.emit(event.JobReleased(at=draft.now, job_id=target.job_id))
             draft.volatile.wants_plan = True
     return report.answer()
 
 
-def decide_update(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.UpdateJob) -> client.Done:
-    """Change a job, an array or tasks of one; what a running job is made of stays.  Everything is checked first."""
+def decide_update(draft: TurnBuilder, caller: Caller, request: ClientRequest, body: client.UpdateJob) -> client.Done:
+    """Change a job, an array or tasks of one, after all checks; a running job's resources cannot change."""
     record = known(draft, body.job_id)
     throttle = _throttle_set(draft, record, body)
     which = ((), {body.job_id: body.tasks}) if body.tasks else ((body.job_id,), {})
-    chosen = [one for one in array.select(draft.cluster, *which) if one.is_named or not _why_fixed(one.job, body)]
+    chosen = [item for item in array.select(draft.cluster, *which) if item.is_named or not _why_fixed(item.job, body)]
     array.refuse_too_many(chosen)
     only_throttle = client.UpdateJob(job_id=body.job_id, array_throttle=body.array_throttle, array_auto=body.array_auto)
     is_more = body != only_throttle
-    facts = [(one, _updated(draft, who, one.job, body)) for one in chosen if is_more or throttle is None]
-    limit.refuse_changed(draft, [(one.job, one.width, fact) for one, fact in facts])
-    for one, fact in facts:
-        dependency.refuse_update(draft, one, fact.spec, request.past)
+    facts = [(item, _updated(draft, caller, item.job, body)) for item in chosen if is_more or throttle is None]
+    limit.refuse_changed(draft, [(selection.job, selection.width, fact) for selection, fact in facts])
+    for selection, fact in facts:
+        dependency.refuse_update(draft, selection, fact.spec, request.past)
     if not facts and throttle is None:
         raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
-    for one, fact in facts:
-        for alone in array.materialise_tasks(draft, one):
-            _note_update(draft, request, alone, msgspec.structs.replace(fact, job_id=alone.job_id))
+    for selection, fact in facts:
+        for target in array.materialise_tasks(draft, selection):
+            _emit_update(draft, request, target, msgspec.structs.replace(fact, job_id=target.job_id))
     if throttle is not None:
         draft.emit(throttle)
     draft.volatile.wants_plan = True
@@ -368,7 +368,7 @@ def _throttle_set(draft: TurnBuilder, record: Job, body: client.UpdateJob) -> ev
 
 
 def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
-    """Why the job, being where it is, cannot be changed so."""
+    """The refusal if the job's state does not allow this change; None: it does."""
     if job.state in (JobState.COMPLETING, JobState.ENDED):
         return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
@@ -380,11 +380,11 @@ def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     return None
 
 
-def _updated(draft: TurnBuilder, who: Caller, job: Job, body: client.UpdateJob) -> event.JobUpdated:
-    """What the job is after the update, or `Refusal`; changes nothing."""
+def _updated(draft: TurnBuilder, caller: Caller, job: Job, body: client.UpdateJob) -> event.JobUpdated:
+    """The event of the update, or `Refusal`; changes nothing."""
     if (fixed := _why_fixed(job, body)) is not None:
         raise fixed
-    access.refuse_priority(who, body.nice, 0 if body.clear_priority else body.priority)
+    access.refuse_priority(caller, body.nice, 0 if body.clear_priority else body.priority)
     _refuse_bad_number("--time", body.time_limit_s, 0, MAX_SECONDS)
     spec = msgspec.structs.replace(
         job.spec,
@@ -410,7 +410,7 @@ def _updated(draft: TurnBuilder, who: Caller, job: Job, body: client.UpdateJob) 
         shape = shape_in(draft.policy, spec.resources, partition.name)
         association.refuse_nodes(partition, shape)
         _refuse_impossible(draft, shape, partition)
-    groups = who.peer.groups if who.owns(job) else None if who.role >= Role.OPERATOR else ()
+    groups = caller.peer.groups if caller.owns(job) else None if caller.role >= Role.OPERATOR else ()
     account, qos = association.moved(draft.cluster, draft.policy, job, body, partition, groups)
     if body.reservation:
         reservation.refuse_unusable(draft, body.reservation, job.user, account)
@@ -424,7 +424,7 @@ def _updated(draft: TurnBuilder, who: Caller, job: Job, body: client.UpdateJob) 
     if job.state is not JobState.PENDING and current is not None:
         before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)
         if before_s is not None and (after_s is None or after_s > before_s):
-            access.refuse_more_time(who, before_s)
+            access.refuse_more_time(caller, before_s)
             overlap.refuse_reaching(draft, job, current, after_s)
     elif (spec.deadline_at, time_limit_s) != (job.spec.deadline_at, job.time_limit_s):
         deadline.refuse_late(spec, time_limit_s, draft.now)
@@ -445,7 +445,7 @@ def _updated(draft: TurnBuilder, who: Caller, job: Job, body: client.UpdateJob) 
     )
 
 
-def _note_update(draft: TurnBuilder, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
+def _emit_update(draft: TurnBuilder, request: ClientRequest, job: Job, fact: event.JobUpdated) -> None:
     before, before_s = job.spec, job.time_limit_s
     if (job.user, fact.account) not in draft.cluster.members:
         member = MemberInfo(user=job.user, account=fact.account, from_group=True)
@@ -462,55 +462,57 @@ def _note_update(draft: TurnBuilder, request: ClientRequest, job: Job, fact: eve
 
 
 def _partition_after(policy: Policy, job: Job, body: client.UpdateJob) -> Partition:
-    """The job's partition after the update; one that is no longer in gq.toml sets no bounds to what runs there."""
+    """The job's partition after the update; one that gq.toml no longer has sets no limits to its running jobs."""
     if body.partition is not None or body.resources is not None:
         return partition_of(policy, body.partition or job.partition)
     return policy.partition(job.partition) or Partition(name=job.partition)
 
 
 def _asked_limit(job: Job, body: client.UpdateJob) -> int | None:
-    """A job that is moved keeps the limit that it was given, if it was given one."""
+    """The requested time limit: the update's, else the one that the job was submitted with."""
     return body.time_limit_s if body.time_limit_s is not None else job.spec.time_limit_s
 
 
 # ── cancel, signal, requeue, notify ───────────────────────────────────────────────────────────────────────────
 
 
-def decide_cancel(draft: TurnBuilder, who: Caller, request_id: RequestId, body: client.CancelJobs) -> client.JobsDone:
-    """Cancel or signal every job that the filter names; those of others only where they are named."""
-    access.refuse_users_of_others(who, body.filter.users)
+def decide_cancel(
+    draft: TurnBuilder, caller: Caller, request_id: RequestId, body: client.CancelJobs
+) -> client.JobsDone:
+    """Cancel or signal the jobs that the filter selects; other users' jobs are skipped unless they are named."""
+    access.refuse_users_of_others(caller, body.filter.users)
     _refuse_bad_number("the signal", body.signum, 1, MAX_SIGNAL)
     report = array.Report()
-    named = {JobId(one) for one in (*body.filter.job_ids, *body.filter.tasks)}
-    chosen = [one for one in select_jobs(draft.cluster, body.filter) if _is_left(one)]
-    for one in reversed(chosen):  # to leave a queue at its end is cheap
-        job = one.job
-        if not who.may_steer(job):
+    named = {JobId(job_id) for job_id in (*body.filter.job_ids, *body.filter.tasks)}
+    selections = [selection for selection in select_jobs(draft.cluster, body.filter) if _can_end(selection)]
+    for selection in reversed(selections):  # removal from the end of the queue is cheap
+        job = selection.job
+        if not caller.may_steer(job):
             if job.job_id in named or job.array_job_id in named:
-                _refuse_other(draft, one, report)
+                _refuse_other(draft, selection, report)
         elif body.signum is not None and job.state is not JobState.RUNNING:
-            report.refuse(one, f"it is {_word(job)}; only running jobs can be signalled")
+            report.refuse(selection, f"it is {_word(job)}; only running jobs can be signalled")
         else:
-            report.did(one)
-            _cancel_or_signal(draft, one, who.peer, request_id, body)
-    found = {one.job.job_id for one in chosen} | {one.job.array_job_id for one in chosen}
+            report.did(selection)
+            _cancel_or_signal(draft, selection, caller.peer, request_id, body)
+    found = {item.job.job_id for item in selections} | {item.job.array_job_id for item in selections}
     return report.answer(skipped=sorted(named - found), is_reversed=True)
 
 
-def _is_left(one: Selection) -> bool:
-    """There is something of it to end; a record of which nothing waits lives in its tasks."""
-    return one.job.state is not JobState.ENDED and (one.job.array is None or one.tasks != 0)
+def _can_end(selection: Selection) -> bool:
+    """Whether there is something to end: a job that has not ended, or waiting tasks of a record."""
+    return selection.job.state is not JobState.ENDED and (selection.job.array is None or selection.tasks != 0)
 
 
 def _cancel_or_signal(
-    draft: TurnBuilder, one: Selection, peer: Peer, request_id: RequestId, body: client.CancelJobs
+    draft: TurnBuilder, selection: Selection, peer: Peer, request_id: RequestId, body: client.CancelJobs
 ) -> None:
     if body.signum is not None:
-        _signal_live_parts(draft, one.job, request_id, body.signum, body.scope)
-    elif one.job.array is not None:
-        array.cancel_tasks(draft, one.job, one.tasks, f"by {peer.user}")
+        _signal_live_parts(draft, selection.job, request_id, body.signum, body.scope)
+    elif selection.job.array is not None:
+        array.cancel_tasks(draft, selection.job, selection.tasks, f"by {peer.user}")
     else:
-        cancel(draft, one.job, peer)
+        cancel(draft, selection.job, peer)
 
 
 def _signal_live_parts(draft: TurnBuilder, job: Job, request_id: RequestId, signum: int, scope: str) -> None:
@@ -524,7 +526,7 @@ def _signal_live_parts(draft: TurnBuilder, job: Job, request_id: RequestId, sign
 
 
 def cancel(draft: TurnBuilder, job: Job, peer: Peer | None = None, why: str = "") -> None:
-    """End the job, wherever it stands; of an array's record all that waits in it."""
+    """End the job in any state; for an array's record cancel all its waiting tasks."""
     reason = why or (f"by {peer.user}" if peer else "")
     if job.array is not None:
         array.cancel_tasks(draft, job, job.array.waiting, reason)
@@ -543,27 +545,27 @@ def cancel(draft: TurnBuilder, job: Job, peer: Peer | None = None, why: str = ""
     attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.END, why=reason, grace_s=grace_s)
 
 
-def decide_requeue(draft: TurnBuilder, who: Caller, body: client.RequeueJobs) -> client.JobsDone:
-    """End the attempt and queue the job again; it keeps its id and its place."""
+def decide_requeue(draft: TurnBuilder, caller: Caller, body: client.RequeueJobs) -> client.JobsDone:
+    """End the attempt and queue the job again, with the same id and submit time."""
     report = array.Report()
-    for one in _steerable(draft, who, body, report):
-        job = one.job
+    for selection in _steerable(draft, caller, body, report):
+        job = selection.job
         if job.spec.is_interactive:
-            report.refuse(one, "it is interactive: nobody would be there when it starts again")
+            report.refuse(selection, "it is interactive: nobody would be there when it starts again")
         elif job.state in (JobState.STARTING, JobState.RUNNING):
-            report.did(one)
+            report.did(selection)
             grace_s = requeue.grace_s(draft, job)
             attempt.end(draft, job, Outcome.CANCELLED, AfterEnding.REQUEUE, why=REQUEUED, grace_s=grace_s)
         elif job.state is JobState.COMPLETING:
-            report.did(one)
+            report.did(selection)
             _requeue_after_end(draft, job)
         else:
-            report.refuse(one, f"it is {_word(job)}; only a job that has started can be requeued")
+            report.refuse(selection, f"it is {_word(job)}; only a job that has started can be requeued")
     return report.answer()
 
 
 def _requeue_after_end(draft: TurnBuilder, job: Job) -> None:
-    """A job may ask for its requeue as its last act: the end is under way, what follows changes."""
+    """Requeue a job whose end is under way: a job may request its requeue as its last act."""
     current = draft.cluster.attempts[job.attempt_id]
     outcome = current.outcome or Outcome.CANCELLED
     attempt.end(draft, job, outcome, AfterEnding.REQUEUE, exit=current.exit, why=REQUEUED, grace_s=current.grace_s)
@@ -571,7 +573,7 @@ def _requeue_after_end(draft: TurnBuilder, job: Job) -> None:
 
 def decide_notify(draft: TurnBuilder, request_id: RequestId, body: client.NotifyJob) -> client.Done:
     job = running(draft, body.job_id, body.task)
-    text = "".join(one if one.isprintable() else " " for one in body.text)[:4096]
+    text = "".join(char if char.isprintable() else " " for char in body.text)[:4096]
     current = draft.cluster.attempts[job.attempt_id]
     order = wire.Notify(attempt_id=job.attempt_id, text=text, order_id=bytes(request_id))
     owed_order.send(draft, current, current.batch_node, order)
@@ -610,7 +612,7 @@ def decide_keep_alive(draft: TurnBuilder, body: client.KeepAlive) -> client.Done
 
 
 def decide_end_interactive(draft: TurnBuilder, body: client.EndInteractive) -> client.Done:
-    """The client is done: its exit code becomes the job's."""
+    """The client of an interactive job has ended; its exit code becomes the job's."""
     _refuse_bad_number("the exit code", body.exit_code, 0, 255)
     job = known(draft, body.job_id)
     if not job.spec.is_interactive:
@@ -627,7 +629,7 @@ def decide_end_interactive(draft: TurnBuilder, body: client.EndInteractive) -> c
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Interactive jobs whose client is gone end; ended jobs leave memory in their time."""
+    """End interactive jobs whose client is gone, and forget ended jobs after their time."""
     for job_id, seen_at in list(draft.volatile.client_seen_at.items()):
         if draft.now - seen_at >= draft.policy.timers.interactive_lost_s:
             draft.volatile.client_seen_at.pop(job_id)
@@ -638,14 +640,14 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def _old_jobs(draft: TurnBuilder, before: float) -> Iterator[JobId]:
-    """Ended jobs that leave memory: those that are old enough, and the oldest of too many."""
+    """Ended jobs that leave memory: old ones, and the oldest if there are too many."""
     ended = draft.cluster.ended
-    just_now = draft.touched_jobs()  # who depends on them has still to hear of it
+    just_now = draft.touched_jobs()  # dependent jobs have yet to react to their end
     for position, job_id in enumerate(ended):
         job = draft.cluster.jobs[job_id]
         if (job.end_at or 0.0) > before and len(ended) - position <= MAX_ENDED:
             return
-        is_array = job.array is not None and job.array.jobs  # it stays as long as its tasks
+        is_array = job.array is not None and job.array.jobs  # a record stays as long as its tasks
         if job_id not in just_now and not is_array and not _has_parts(draft, job):
             yield job_id
 
@@ -672,24 +674,23 @@ def running(draft: TurnBuilder, job_id: int, task: int | None = None) -> Job:
 
 def _steerable(
     draft: TurnBuilder,
-    who: Caller,
+    caller: Caller,
     body: client.HoldJobs | client.ReleaseJobs | client.RequeueJobs,
     report: array.Report,
 ) -> list[Selection]:
-    """What the caller may steer of that; the rest is refused.  A `Refusal` before anything has changed if something
-    of it does not exist, or is too much."""
-    chosen = array.select(draft.cluster, body.job_ids, body.tasks)
+    """The selected jobs that the caller may act on, after checks; the others are refused in the report."""
+    selections = array.select(draft.cluster, body.job_ids, body.tasks)
     if not isinstance(body, client.RequeueJobs):
-        array.refuse_too_many(chosen)
-    for one in chosen:
-        if not who.may_steer(one.job):
-            _refuse_other(draft, one, report)
-    return [one for one in chosen if who.may_steer(one.job)]
+        array.refuse_too_many(selections)
+    for selection in selections:
+        if not caller.may_steer(selection.job):
+            _refuse_other(draft, selection, report)
+    return [selection for selection in selections if caller.may_steer(selection.job)]
 
 
-def _refuse_other(draft: TurnBuilder, one: Selection, report: array.Report) -> None:
-    report.refuse(one, f"it belongs to {one.job.user}")
-    draft.deny(one.job.job_id)
+def _refuse_other(draft: TurnBuilder, selection: Selection, report: array.Report) -> None:
+    report.refuse(selection, f"it belongs to {selection.job.user}")
+    draft.deny(selection.job.job_id)
 
 
 def _word(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Which jobs a filter means.  Pure."""
+"""Filters of jobs: the jobs and lines that a `JobFilter` matches.  Pure."""
 
 from __future__ import annotations
 
@@ -14,60 +14,62 @@ from gqd.state.job_view import PENDING_WORD, RecordLine, record_lines, word_of
 from gqd.state.records import Job
 
 
-def select_jobs(cluster: Cluster, chosen: JobFilter, after: int = 0) -> Iterator[Selection]:
-    """Jobs in memory that the filter means, by id, above `after`; of an array's record what waits in it."""
-    for one in _select(cluster, chosen, after):
-        if not chosen.states or _word(cluster, one.job) in chosen.states:
-            yield one
+def select_jobs(cluster: Cluster, job_filter: JobFilter, after: int = 0) -> Iterator[Selection]:
+    """Jobs in memory that match, with ids above `after`, by id; for an array's record its waiting tasks."""
+    for selection in _select(cluster, job_filter, after):
+        if not job_filter.states or _word(cluster, selection.job) in job_filter.states:
+            yield selection
 
 
 class Line(NamedTuple):
-    """What a list shows: a job, or a part of an array's record."""
+    """A line of a list: a job, or a part of an array's record."""
 
     job: Job
     record: RecordLine | None = None
 
 
 def select_lines(
-    cluster: Cluster, chosen: JobFilter, after: int = 0, order: Iterable[Job] | None = None
+    cluster: Cluster, job_filter: JobFilter, after: int = 0, order: Iterable[Job] | None = None
 ) -> Iterator[Line]:
-    """Likewise as lists show them: of an array's record up to two lines, and none where all of its tasks have left.
+    """The matching jobs as lines: up to two for an array's record, none if all its tasks are jobs of their own.
 
-    `order`: all jobs, in another order than by id.
+    `order`: all jobs, in the order to list them in (None: by id).
     """
-    states = frozenset(chosen.states)
-    for one in _select(cluster, chosen, after) if order is None else _select_in_order(cluster, chosen, order):
-        if one.job.array is None:
-            if not states or _word(cluster, one.job) in states:
-                yield Line(one.job)
+    states = frozenset(job_filter.states)
+    for selection in (
+        _select(cluster, job_filter, after) if order is None else _select_in_order(cluster, job_filter, order)
+    ):
+        if selection.job.array is None:
+            if not states or _word(cluster, selection.job) in states:
+                yield Line(selection.job)
             continue
-        for line in record_lines(one.job, one.asked):
-            if not chosen.states or line.state in chosen.states:
-                yield Line(one.job, line)
+        for line in record_lines(selection.job, selection.asked):
+            if not job_filter.states or line.state in job_filter.states:
+                yield Line(selection.job, line)
 
 
-def _select(cluster: Cluster, chosen: JobFilter, after: int) -> Iterator[Selection]:
-    """Of any state."""
-    if chosen.job_ids or chosen.tasks:
-        for one in named(cluster, chosen.job_ids, chosen.tasks):
-            if one.job.job_id > after and _matches(cluster, one.job, chosen):
-                yield one
+def _select(cluster: Cluster, job_filter: JobFilter, after: int) -> Iterator[Selection]:
+    """The jobs of `select_jobs`, whatever their state."""
+    if job_filter.job_ids or job_filter.tasks:
+        for selection in named(cluster, job_filter.job_ids, job_filter.tasks):
+            if selection.job.job_id > after and _matches(cluster, selection.job, job_filter):
+                yield selection
         return
     ids = list(cluster.jobs)  # ascending: they are made and loaded in this order
     for job_id in islice(ids, bisect_right(ids, after), None):
         job = cluster.jobs[job_id]
-        if _matches(cluster, job, chosen):
+        if _matches(cluster, job, job_filter):
             yield Selection(job, 0 if job.array is None else job.array.waiting)
 
 
-def _select_in_order(cluster: Cluster, chosen: JobFilter, order: Iterable[Job]) -> Iterator[Selection]:
-    """Whoever wants the first few does not wait for the rest."""
-    if chosen.job_ids or chosen.tasks:
-        by_id = {one.job.job_id: one for one in _select(cluster, chosen, 0)}
+def _select_in_order(cluster: Cluster, job_filter: JobFilter, order: Iterable[Job]) -> Iterator[Selection]:
+    """The jobs of `_select` in the given order; lazy, so that a page of a long queue is cheap."""
+    if job_filter.job_ids or job_filter.tasks:
+        by_id = {selection.job.job_id: selection for selection in _select(cluster, job_filter, 0)}
         yield from (by_id[job.job_id] for job in order if job.job_id in by_id)
         return
     for job in order:
-        if _matches(cluster, job, chosen):
+        if _matches(cluster, job, job_filter):
             yield Selection(job, 0 if job.array is None else job.array.waiting)
 
 
@@ -75,23 +77,23 @@ def _word(cluster: Cluster, job: Job) -> str:
     return PENDING_WORD if job.is_waiting else word_of(job, cluster.attempts.get(job.attempt_id))
 
 
-def matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:
-    """All conditions that are given hold; ids are not looked at."""
-    return (not chosen.states or _word(cluster, job) in chosen.states) and _matches(cluster, job, chosen)
+def matches(cluster: Cluster, job: Job, job_filter: JobFilter) -> bool:
+    """Whether the job meets all conditions of the filter; ids are not checked."""
+    return (not job_filter.states or _word(cluster, job) in job_filter.states) and _matches(cluster, job, job_filter)
 
 
-def _matches(cluster: Cluster, job: Job, chosen: JobFilter) -> bool:
+def _matches(cluster: Cluster, job: Job, job_filter: JobFilter) -> bool:
     return (
-        (not chosen.users or job.user in chosen.users)
-        and (not chosen.names or job.spec.name in chosen.names)
-        and (not chosen.partitions or job.partition in chosen.partitions)
-        and (not chosen.accounts or job.account in chosen.accounts)
-        and (not chosen.qos or job.qos in chosen.qos)
-        and (not chosen.nodes or bool(set(nodes_of(cluster, job)) & set(chosen.nodes)))
+        (not job_filter.users or job.user in job_filter.users)
+        and (not job_filter.names or job.spec.name in job_filter.names)
+        and (not job_filter.partitions or job.partition in job_filter.partitions)
+        and (not job_filter.accounts or job.account in job_filter.accounts)
+        and (not job_filter.qos or job.qos in job_filter.qos)
+        and (not job_filter.nodes or bool(set(nodes_of(cluster, job)) & set(job_filter.nodes)))
     )
 
 
 def nodes_of(cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """The nodes of its latest attempt, as far as it is known."""
+    """The nodes of the job's latest attempt; none if it has left memory."""
     attempt = cluster.attempt_of(job)
     return tuple(grant.node for grant in attempt.grants) if attempt else ()

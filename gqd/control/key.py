@@ -1,7 +1,7 @@
 """Keys: tokens that let nodes join, keys of nodes, keys of users on machines outside the cluster.  Pure.
 
-Nothing here is secret: only public halves ever come to the controller.  A key that is gone from the cluster opens
-nothing from the next message on; the doors look it up for each.
+Nothing here is secret: the controller only ever gets public halves.  The listeners look up the key of every message, so
+a removed key is refused from the next message on.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ MAX_TTL_S = 30 * 86400
 MAX_NOTE = 200
 MAX_KEYS_OF_USER = 100
 MIN_PREFIX = 6
-"""Characters of a key that name it."""
+"""Minimum length of a prefix that names a key."""
 MAX_CANDIDATES = 5
 
 
 def short(public: str) -> str:
-    """What people see of a key."""
+    """The prefix under which messages show a key."""
     return public[:8]
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_create_token(draft: TurnBuilder, who: Caller, body: client.CreateToken) -> client.TokenCreated:
+def decide_create_token(draft: TurnBuilder, caller: Caller, body: client.CreateToken) -> client.TokenCreated:
     policy = draft.policy
     if not policy.endpoint or not policy.server_key:
         hint = "set `listen` in [controller] of gq.toml, then start gqd again"
@@ -59,7 +59,7 @@ def decide_create_token(draft: TurnBuilder, who: Caller, body: client.CreateToke
             public=body.public,
             kind=KeyKind.JOIN,
             name=body.node,
-            by=who.peer.user,
+            by=caller.peer.user,
             is_login=body.is_login,
             expires_at=expires_at,
         )
@@ -87,8 +87,8 @@ def _refuse_bad_key(draft: TurnBuilder, public: str) -> None:
 # ── keys of users ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_add_key(draft: TurnBuilder, who: Caller, request: ClientRequest, body: client.AddKey) -> client.Done:
-    user = _user_of(draft, who, request.named_user, body.user)
+def decide_add_key(draft: TurnBuilder, caller: Caller, request: ClientRequest, body: client.AddKey) -> client.Done:
+    user = _user_of(draft, caller, request.named_user, body.user)
     _refuse_bad_key(draft, body.public)
     theirs = sum(1 for key in draft.cluster.keys.values() if _is_key_of(key, user))
     if theirs >= MAX_KEYS_OF_USER:
@@ -99,7 +99,7 @@ def decide_add_key(draft: TurnBuilder, who: Caller, request: ClientRequest, body
             public=body.public,
             kind=KeyKind.USER,
             name=user.user,
-            by=who.peer.user,
+            by=caller.peer.user,
             uid=user.uid,
             gid=user.gid,
             note=audit.printable(body.note, MAX_NOTE),
@@ -108,13 +108,13 @@ def decide_add_key(draft: TurnBuilder, who: Caller, request: ClientRequest, body
     return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
 
 
-def _user_of(draft: TurnBuilder, who: Caller, named: NamedUser | None, name: str) -> NamedUser:
-    """For whom the key is; the account of another was looked up by the door."""
-    peer, policy = who.peer, draft.policy
+def _user_of(draft: TurnBuilder, caller: Caller, named: NamedUser | None, name: str) -> NamedUser:
+    """The user that the key is for; the listener has looked up another user's account (`named`)."""
+    peer, policy = caller.peer, draft.policy
     is_self = name == peer.user and (named is None or named.uid == peer.uid)
     if not name or is_self:
         return NamedUser(user=peer.user, uid=peer.uid, gid=peer.gid)
-    if who.role < Role.ADMINISTRATOR:
+    if caller.role < Role.ADMINISTRATOR:
         raise Denied("not_owner", f"a key for {name} is not yours to add", f"{name} and administrators may")
     if named is None or named.user != name:
         raise Refusal("unknown_user", f"there is no user `{name}` on the controller's host", "make the account first")
@@ -127,21 +127,21 @@ def _is_key_of(key: Key, user: NamedUser) -> bool:
     return key.kind is KeyKind.USER and key.uid == user.uid and key.name == user.user
 
 
-def list_keys(draft: TurnBuilder, who: Caller, body: client.ListKeys) -> client.Keys:
-    """Operators see the keys of all, and of nodes."""
-    if who.role < Role.OPERATOR and body.user not in ("", who.peer.user):
+def list_keys(draft: TurnBuilder, caller: Caller, body: client.ListKeys) -> client.Keys:
+    """The caller's keys; for operators the keys of all users and nodes."""
+    if caller.role < Role.OPERATOR and body.user not in ("", caller.peer.user):
         raise Denied(
             "not_owner", f"the keys of {body.user} are not yours", "`gqctl key show` without a name shows yours"
         )
     cluster = draft.cluster
-    seen = [key for key in cluster.keys.values() if who.role >= Role.OPERATOR or _is_own(who, key)]
+    seen = [key for key in cluster.keys.values() if caller.role >= Role.OPERATOR or _is_own(caller, key)]
     if body.user:
         seen = [key for key in seen if key.kind is KeyKind.USER and key.name == body.user]
     return client.Keys(keys=tuple([_key_info(cluster, key) for key in seen]))
 
 
-def _is_own(who: Caller, key: Key) -> bool:
-    return key.kind is KeyKind.USER and key.uid is not None and is_of(who.peer, key.name, key.uid)
+def _is_own(caller: Caller, key: Key) -> bool:
+    return key.kind is KeyKind.USER and key.uid is not None and is_of(caller.peer, key.name, key.uid)
 
 
 def _key_info(cluster: Cluster, key: Key) -> KeyInfo:
@@ -163,16 +163,16 @@ def _key_info(cluster: Cluster, key: Key) -> KeyInfo:
 # ── revoke, expire ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_revoke_key(draft: TurnBuilder, who: Caller, body: client.RevokeKey) -> client.Done:
-    key = _named(draft, who, body.public)
-    draft.emit(event.KeyRevoked(at=draft.now, public=key.public, by=who.peer.user))
+def decide_revoke_key(draft: TurnBuilder, caller: Caller, body: client.RevokeKey) -> client.Done:
+    key = _named(draft, caller, body.public)
+    draft.emit(event.KeyRevoked(at=draft.now, public=key.public, by=caller.peer.user))
     if key.kind is KeyKind.NODE:
-        close_link(draft, key.name, f"the key of node {key.name} was revoked by {who.peer.user}")
+        close_link(draft, key.name, f"the key of node {key.name} was revoked by {caller.peer.user}")
     return client.Done(text=f"the {key.kind.value} key that begins with {short(key.public)} opens nothing any more")
 
 
-def _named(draft: TurnBuilder, who: Caller, prefix: str) -> Key:
-    """The one key that begins so, among those that the caller may revoke."""
+def _named(draft: TurnBuilder, caller: Caller, prefix: str) -> Key:
+    """The only key with this prefix among the keys that the caller may revoke, or `Refusal`."""
     if len(prefix) < MIN_PREFIX:
         message = f"{prefix!r} is too short to name a key"
         raise Refusal(
@@ -181,7 +181,7 @@ def _named(draft: TurnBuilder, who: Caller, prefix: str) -> Key:
     found = [key for public, key in draft.cluster.keys.items() if public.startswith(prefix)]
     if not found:
         raise Refusal("unknown_key", f"no key begins with {prefix[:60]!r}", "`gqctl key show` lists them")
-    own = [key for key in found if who.role >= Role.ADMINISTRATOR or _is_own(who, key)]
+    own = [key for key in found if caller.role >= Role.ADMINISTRATOR or _is_own(caller, key)]
     if not own:
         raise Denied("not_owner", f"the key that begins with {prefix!r} is not yours", "administrators may revoke all")
     if len(own) > 1:
@@ -191,16 +191,16 @@ def _named(draft: TurnBuilder, who: Caller, prefix: str) -> Key:
 
 
 def close_link(draft: TurnBuilder, node: str, why: str) -> None:
-    """What comes over it is not heard any more, and the node is told."""
+    """Close the node's link and tell the node why; later messages over it are ignored."""
     route = draft.volatile.links.pop(node, None)
     if route is not None:
         draft.enqueue(CloseLink(route=route, why=why, is_removed=True))
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Tokens whose time is over, used or not, are forgotten."""
+    """Remove expired tokens, used or not."""
     cluster = draft.cluster
-    over = tuple([one for one in cluster.join_keys if _is_expired(cluster.keys[one], draft.now)])
+    over = tuple([public for public in cluster.join_keys if _is_expired(cluster.keys[public], draft.now)])
     if over:
         draft.emit(event.KeysExpired(at=draft.now, publics=over))
 
@@ -213,7 +213,7 @@ def _is_expired(key: Key, now: float) -> bool:
 
 
 def decide_join(draft: TurnBuilder, fact: NodeJoin) -> None:
-    """Let the node in and remember its key, or say why not."""
+    """Let the node join and record its key, or refuse it with the reason."""
     join = fact.join
     token = draft.cluster.keys.get(fact.token)
     if token is not None and token.joined == join.public_key and _is_key_of_node(draft.cluster, join):
@@ -224,7 +224,7 @@ def decide_join(draft: TurnBuilder, fact: NodeJoin) -> None:
         token = _open_token(draft, fact.token)
         _refuse_join(draft, token, join)
     except Refusal as refusal:
-        _turn_away(draft, fact, refusal)
+        _refuse(draft, fact, refusal)
         return
     for old in [key for key in draft.cluster.keys.values() if key.kind is KeyKind.NODE and key.name == join.node]:
         draft.emit(event.KeyRevoked(at=draft.now, public=old.public, by=token.added_by))
@@ -251,7 +251,7 @@ def decide_join(draft: TurnBuilder, fact: NodeJoin) -> None:
 
 
 def _is_key_of_node(cluster: Cluster, join: wire.Join) -> bool:
-    """Nobody has revoked it meanwhile."""
+    """Whether the key that joined is still the node's key, that is, was not revoked meanwhile."""
     key = cluster.keys.get(join.public_key)
     return key is not None and key.kind is KeyKind.NODE and key.name == join.node
 
@@ -277,7 +277,7 @@ def _refuse_join(draft: TurnBuilder, token: Key, join: wire.Join) -> None:
         raise Refusal("other_node", f"this token is for node {token.name}, not for {join.node}", "ask for another")
     _refuse_bad_key(draft, join.public_key)
     if _is_member(draft, join.node):
-        if not token.name or _is_there(draft, join.node):
+        if not token.name or _is_up(draft, join.node):
             why = f"a node {join.node} is a member of the cluster already"
             raise Refusal("member_already", why, f"`gqctl node remove {join.node}` first, or choose another name")
     elif len(draft.cluster.nodes) >= draft.policy.limits.nodes:
@@ -290,8 +290,8 @@ def _is_member(draft: TurnBuilder, node: str) -> bool:
     return has_key or node in cluster.nodes or node in draft.volatile.links
 
 
-def _is_there(draft: TurnBuilder, node: str) -> bool:
-    """Neither lost nor down; of one that is no member of the partitions: it was heard a moment ago."""
+def _is_up(draft: TurnBuilder, node: str) -> bool:
+    """Whether the node is up; a login node or relay counts as up if it was heard a moment ago."""
     known = draft.cluster.nodes.get(node)
     if known is not None:
         return not (known.is_lost or known.is_down)
@@ -299,7 +299,8 @@ def _is_there(draft: TurnBuilder, node: str) -> bool:
     return node in draft.volatile.links and draft.now - heard_at < draft.policy.timers.node_lost_s
 
 
-def _turn_away(draft: TurnBuilder, fact: NodeJoin, refusal: Refusal) -> None:
+def _refuse(draft: TurnBuilder, fact: NodeJoin, refusal: Refusal) -> None:
+    """Close the link of a node that may not join, and audit the attempt."""
     draft.emit(
         audit.audit_event(
             draft.now,

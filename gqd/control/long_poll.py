@@ -1,4 +1,4 @@
-"""Answers that are held back: until jobs have come so far, until a step's resources are free, or time is up.  Pure."""
+"""Long polls: answers held back until jobs start or end, a step's resources are free, or the time is up.  Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_WAIT_S = 30.0
 def on_wait_jobs(
     draft: TurnBuilder, request: ClientRequest, body: client.WaitJobs, shown_to: Peer | None
 ) -> client.Waited | None:
-    """The answer, or None: it comes later.  `shown_to`: see `gqd.state.job_view.visible_to`."""
+    """The answer to `WaitJobs`, or None if it is held back.  `shown_to`: see `gqd.state.job_view.visible_to`."""
     targets = tuple(_targets(draft, body))
     if body.until not in ("started", "ended"):
         raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
@@ -40,7 +40,7 @@ def on_wait_jobs(
         body.until,
         body.wait_any,
         deadline_at,
-        watched=frozenset(one.job_id for one in targets),
+        watched=frozenset(target.job_id for target in targets),
         shown_to=shown_to,
     )
     if _is_over(draft, waiter) or not timeout_s:
@@ -51,7 +51,7 @@ def on_wait_jobs(
 
 
 def on_create_step(draft: TurnBuilder, request: ClientRequest, body: client.CreateStep) -> client.StepCreated | None:
-    """The answer, or None: the step waits."""
+    """The answer to `CreateStep`, or None if the step waits for resources."""
     created = step.decide_create(draft, job.known(draft, body.job_id), body.step, request.entropy)
     if created is not None:
         return created
@@ -64,12 +64,12 @@ def on_create_step(draft: TurnBuilder, request: ClientRequest, body: client.Crea
 
 
 def _bounded(seconds: float) -> float:
-    """What a client may ask for; not a number is nothing."""
+    """A client's timeout in seconds, limited to 0 … `MAX_WAIT_S`; NaN becomes 0."""
     return min(seconds, MAX_WAIT_S) if seconds > 0 else 0.0
 
 
 def _deadline(draft: TurnBuilder, request: ClientRequest, timeout_s: float) -> float:
-    """When the answer is due at the latest.
+    """The instant at which the answer is due at the latest.
 
     A request that was sent again keeps the deadline of its first copy: a client that repeats it more often than
     `timeout_s` would otherwise never be answered.
@@ -81,19 +81,22 @@ def _deadline(draft: TurnBuilder, request: ClientRequest, timeout_s: float) -> f
 
 
 def _forget_earlier(draft: TurnBuilder, request: ClientRequest) -> None:
-    """A client that asks again, by a new link, waits once.  `Refusal` when too many wait."""
+    """Drop earlier copies of the same request, which a client sent over an older link.
+
+    `Refusal` if too many requests wait already.
+    """
     volatile = draft.volatile
-    volatile.job_waiters = [one for one in volatile.job_waiters if one.request_id != request.request_id]
-    volatile.step_waiters = [one for one in volatile.step_waiters if one.request_id != request.request_id]
+    volatile.job_waiters = [waiter for waiter in volatile.job_waiters if waiter.request_id != request.request_id]
+    volatile.step_waiters = [waiter for waiter in volatile.step_waiters if waiter.request_id != request.request_id]
     if len(volatile.job_waiters) + len(volatile.step_waiters) >= draft.policy.limits.waiting_requests:
         raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
 
 
 def answer_job_waiters(draft: TurnBuilder, touched: set[JobId]) -> None:
-    """Answer those whose jobs have come so far, if anything happened to one of them, or whose time is up."""
+    """Answer the waiters whose time is up or whose jobs have come so far; only touched jobs are checked."""
     kept = []
     for waiter in draft.volatile.job_waiters:
-        is_touched = any(one in waiter.watched for one in touched)
+        is_touched = any(job_id in waiter.watched for job_id in touched)
         if draft.now >= waiter.deadline_at or (is_touched and _is_over(draft, waiter)):
             body = _waited(draft, waiter)
             draft.enqueue(Reply(route=waiter.route, request_id=waiter.request_id, body=body))
@@ -105,9 +108,9 @@ def answer_job_waiters(draft: TurnBuilder, touched: set[JobId]) -> None:
 def take_ready_steps(
     draft: TurnBuilder, touched: set[JobId]
 ) -> list[tuple[StepWaiter, client.StepCreated | client.Refused]]:
-    """Steps whose resources have become free (first come, first served), that can never be, or whose time is up.
+    """Answers for waiting steps that can start now (first come, first served), never can, or whose time is up.
 
-    Only what happens to their jobs (`touched`) can make them ready.
+    Only events of their jobs (`touched`) can make steps ready.
     """
     answers: list[tuple[StepWaiter, client.StepCreated | client.Refused]] = []
     kept = []
@@ -132,33 +135,36 @@ def take_ready_steps(
 
 
 def _targets(draft: TurnBuilder, body: client.WaitJobs) -> Iterator[Target]:
-    """`Refusal` if one of them never existed."""
+    """The jobs and tasks to wait for; `Refusal` if a job never existed."""
     for job_id in dict.fromkeys((*body.job_ids, *body.tasks)):
         if not 0 < job_id < draft.cluster.next_job_id:
             raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue")
-    yield from (Target(JobId(one)) for one in dict.fromkeys(body.job_ids))
+    yield from (Target(JobId(job_id)) for job_id in dict.fromkeys(body.job_ids))
     for array_id, text in body.tasks.items():
         tasks = tasks_asked(text)
-        if JobId(array_id) in draft.cluster.jobs:  # else all of it is over
+        if JobId(array_id) in draft.cluster.jobs:  # otherwise the whole array has ended
             record, _array = array_control.known_array(draft.cluster, array_id)
-            tasks = array_control.tasks_of_it(record, tasks)
+            tasks = array_control.existing_tasks(record, tasks)
         yield Target(JobId(array_id), tasks)
 
 
 def _is_over(draft: TurnBuilder, waiter: JobWaiter) -> bool:
-    """Asked after everything that happens, so one job that is not there yet answers for thousands."""
+    """Whether the wait is over.
+
+    It is checked after every event, so it begins with the job that was not ready at the last check (`waiter.place`).
+    """
     targets = waiter.targets
     if waiter.wait_any:
-        return any(_has_come(draft, one, waiter.until, is_any=True) for one in targets)
+        return any(_is_reached(draft, target, waiter.until, is_any=True) for target in targets)
     for _ in targets:
-        if not _has_come(draft, targets[waiter.place], waiter.until):
+        if not _is_reached(draft, targets[waiter.place], waiter.until):
             return False
         waiter.place = (waiter.place + 1) % len(targets)
     return True
 
 
-def _has_come(draft: TurnBuilder, target: Target, until: str, is_any: bool = False) -> bool:
-    """`is_any`: of tasks that were named, one is enough."""
+def _is_reached(draft: TurnBuilder, target: Target, until: str, is_any: bool = False) -> bool:
+    """Whether the target has started or ended; `is_any`: one of the named tasks is enough."""
     known = draft.cluster.jobs.get(target.job_id)
     if known is None or known.state is JobState.ENDED:
         return True
@@ -172,7 +178,7 @@ def _has_come(draft: TurnBuilder, target: Target, until: str, is_any: bool = Fal
 
 
 def _started(draft: TurnBuilder, array: ArrayTasks) -> int:
-    """Of the tasks in memory."""
+    """The started tasks among the tasks in memory, as a bit set."""
     started = 0
     for task, job_id in array.jobs.items():
         if draft.cluster.jobs[job_id].start_at is not None:
@@ -181,7 +187,7 @@ def _started(draft: TurnBuilder, array: ArrayTasks) -> int:
 
 
 def _waited(draft: TurnBuilder, waiter: JobWaiter) -> client.Waited:
-    """Of an array as a whole its record; of tasks that were named those that have left it, as far as a page goes."""
+    """The answer: each job, the record of a whole array, or the materialised ones of the named tasks (one page)."""
     jobs: dict[JobId, Job] = {}
     for target in waiter.targets:
         job = draft.cluster.jobs.get(target.job_id)
@@ -192,5 +198,5 @@ def _waited(draft: TurnBuilder, waiter: JobWaiter) -> client.Waited:
         else:
             left = array_control.left_jobs(job, job.array, target.tasks)
             jobs |= {job_id: draft.cluster.jobs[job_id] for job_id in left[: draft.policy.limits.page]}
-    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, one) for one in jobs.values()]
+    shown = [info.job_info_for(waiter.shown_to, draft.cluster, draft.volatile, job) for job in jobs.values()]
     return client.Waited(is_done=_is_over(draft, waiter), jobs=tuple(shown))

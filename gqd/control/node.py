@@ -1,4 +1,4 @@
-"""Nodes: hello, heartbeat, loss, and what administrators say of them.  Pure."""
+"""Nodes: hello, heartbeat, reports, loss, and drain, resume, down and remove by administrators.  Pure."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 MAX_REASON = 1024
 MAX_LIVES = 16
-"""Incarnations of a node that are remembered."""
+"""Incarnations remembered for each node."""
 
 _NOT_BEGUN = ("preparing", "prepared")
-"""Phases, in a hello, of what no process runs of."""
+"""Phases of an attempt, in a hello, in which no process of it runs yet."""
 _LIVING = (
     wire.PrepareReceived, wire.Prepared, wire.GoReceived, wire.Started, wire.TimeLimitSet, wire.SuspendedSet,
 )  # fmt: skip
-"""Reports that say that the node has something of an attempt."""
+"""Reports that show that the node has something of an attempt."""
 
 # ── the link ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def on_hello(draft: TurnBuilder, fact: NodeHello) -> None:
-    """A node joins, or meets the controller again: register it and settle what each believes of attempts."""
+    """A node connects for the first time or again: register it, and reconcile its attempts with the controller's."""
     hello = fact.hello
     if fact.key and fact.key not in draft.cluster.keys:
         why = "its key was revoked; join again with a new token"
@@ -48,7 +48,7 @@ def on_hello(draft: TurnBuilder, fact: NodeHello) -> None:
         draft.enqueue(CloseLink(route=fact.route, why=why))
         return
     if hello.last_seq < _heard_seq(draft, hello.node, hello.incarnation):
-        return  # overtaken by a report: what it says of attempts is old; the node says it again if it must
+        return  # a newer report overtook this hello, so its list of attempts is out of date
     known = draft.cluster.nodes.get(hello.node)
     is_new_life = known is None or known.incarnation != hello.incarnation
     _remember_life(draft, hello)
@@ -60,18 +60,19 @@ def on_hello(draft: TurnBuilder, fact: NodeHello) -> None:
     draft.enqueue(SendWelcome(route=fact.route, node=hello.node))
     if hello.is_relay:
         return
-    _settle(draft, hello, is_new_life)
+    _reconcile(draft, hello, is_new_life)
     owed_order.repeat_for(draft, hello.node)
     draft.volatile.wants_plan = True
 
 
 def _heard_seq(draft: TurnBuilder, node: str, incarnation: str) -> int:
-    """The highest number of a report that this life of the node has been heard to make."""
+    """The highest report number received from this incarnation of the node; 0: none."""
     life, seq = draft.volatile.report_seqs.get(node, ("", 0))
     return seq if life == incarnation else 0
 
 
 def _why_unwelcome(draft: TurnBuilder, hello: wire.Hello) -> str:
+    """Why the node may not connect: protocol version, name, node limit or a duplicate; empty: it may."""
     if not OLDEST_WIRE_VERSION <= hello.version <= WIRE_VERSION:
         return f"it speaks version {hello.version}; this controller speaks {OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
     if not hello.node or len(hello.node) > 255 or not hello.node.isprintable() or set(hello.node) & set("[],/ \t"):
@@ -88,14 +89,17 @@ def _why_unwelcome(draft: TurnBuilder, hello: wire.Hello) -> str:
 
 
 def _why_not_trusted(draft: TurnBuilder, hello: wire.Hello) -> str:
-    """What is known of the node's key is worth more than what it says."""
+    """Why a login node may not offer to run jobs, whatever its hello says; empty: the node is none, or a relay."""
     if not hello.is_relay and access.is_login_node(hello.node, draft.cluster, draft.policy):
         return "it is a login node, which runs no jobs: set `login = true` in [node] of its gq.toml"
     return ""
 
 
 def _why_too_old(draft: TurnBuilder, hello: wire.Hello) -> str:
-    """Two daemons of one node would register in turn for ever; the one that registered first has to go."""
+    """Why an older daemon of the same node is refused; empty: it is the newest.
+
+    Two daemons of one node would otherwise register in turn for ever.
+    """
     if hello.incarnation not in draft.volatile.lives.get(hello.node, ())[:-1]:
         return ""
     newest = draft.volatile.lives[hello.node][-1]
@@ -135,42 +139,42 @@ def _registered(draft: TurnBuilder, hello: wire.Hello) -> event.NodeRegistered:
     )
 
 
-def _settle(draft: TurnBuilder, hello: wire.Hello, is_new_life: bool) -> None:
-    """The node's list of attempts against ours."""
+def _reconcile(draft: TurnBuilder, hello: wire.Hello, is_new_life: bool) -> None:
+    """Compare the node's attempts with the controller's, and send the orders that each difference needs."""
     theirs = {status.attempt_id: status for status in hello.attempts}
     held = draft.cluster.nodes[hello.node].held
     for attempt_id in list(held):
         ours = draft.cluster.attempts[attempt_id]
         if attempt_id not in theirs:
-            _settle_missing(draft, ours, hello.node, is_new_life)
+            _reconcile_missing(draft, ours, hello.node, is_new_life)
             continue
         if theirs[attempt_id].phase not in _NOT_BEGUN or not attempt.give_up_late_launch(draft, ours, hello.node):
             orders.send_owed(draft, ours, hello.node)
         if ours.parts[hello.node].is_stranded and ours.parts[hello.node].phase is not PartPhase.STOPPING:
-            orders.stop_stranger(draft, attempt_id, hello.node)  # the job has gone on without this node
-        preemption.tell_again(draft, ours, hello.node)
+            orders.stop_orphan(draft, attempt_id, hello.node)  # the job continues without this node
+        preemption.repeat_notice(draft, ours, hello.node)
         attempt.reconcile_time_limit(draft, attempt_id, hello.node, theirs[attempt_id].time_limit_s)
-        suspend.meet(draft, attempt_id, hello.node, theirs[attempt_id].is_suspended)
-        elastic.meet(draft, ours, hello.node, theirs[attempt_id].generation)
-        for one in ours.steps.values():
-            if any(part.node == hello.node for part in one.layout.parts):
-                orders.send_step(draft, one, hello.node)
+        suspend.reconcile(draft, attempt_id, hello.node, theirs[attempt_id].is_suspended)
+        elastic.reconcile(draft, ours, hello.node, theirs[attempt_id].generation)
+        for running_step in ours.steps.values():
+            if any(part.node == hello.node for part in running_step.layout.parts):
+                orders.send_step(draft, running_step, hello.node)
     for attempt_id in sorted(theirs):
         if attempt_id not in held:
-            orders.stop_stranger(draft, attempt_id, hello.node)
+            orders.stop_orphan(draft, attempt_id, hello.node)
 
 
-def _settle_missing(draft: TurnBuilder, ours: Attempt, node: str, is_new_life: bool) -> None:
-    """We think that the node has a part of this attempt, and its hello does not name it.
+def _reconcile_missing(draft: TurnBuilder, ours: Attempt, node: str, is_new_life: bool) -> None:
+    """Handle a part that the controller has on the node and that the node's hello does not name.
 
-    That alone frees nothing: a hello may be older than it looks (the controller that heard what came after it has
-    died).  The node is ordered to stop what it may have, and says itself that nothing is left.
+    The hello alone frees nothing: it may be outdated (the controller that received later reports has died).  The node
+    is ordered to stop what it may have, and reports itself when nothing is left.
     """
     match ours.parts[node].phase:
         case PartPhase.PREPARING | PartPhase.STOPPING:
             orders.send_owed(draft, ours, node)  # the order was lost on the way, or crossed the hello
         case PartPhase.PREPARED | PartPhase.GOING | PartPhase.LIVE:
-            # In one life a node forgets no attempt before we know its end: then it is the hello that is old.
+            # One incarnation forgets no attempt before its end is confirmed: otherwise the hello is outdated.
             if is_new_life:
                 attempt.take_node_away(draft, ours, node, "it restarted and knows nothing of the job")
         case _ as never:
@@ -178,6 +182,7 @@ def _settle_missing(draft: TurnBuilder, ours: Attempt, node: str, is_new_life: b
 
 
 def on_heartbeat(draft: TurnBuilder, fact: NodeHeartbeat) -> None:
+    """Record that the node is alive, and the readings of its GPUs."""
     if not _is_linked(draft, fact.heartbeat.node, fact.heartbeat.incarnation, fact.route):
         draft.enqueue(AskWhoIsThere(route=fact.route))
         return
@@ -187,7 +192,7 @@ def on_heartbeat(draft: TurnBuilder, fact: NodeHeartbeat) -> None:
 
 
 def _is_linked(draft: TurnBuilder, node: str, incarnation: str, route: tuple[str, bytes]) -> bool:
-    """This link is the node's own, since its last hello."""
+    """Whether the node said hello over this link, with this incarnation."""
     known = draft.cluster.nodes.get(node)
     if draft.volatile.links.get(node) != route:
         return False
@@ -195,7 +200,7 @@ def _is_linked(draft: TurnBuilder, node: str, incarnation: str, route: tuple[str
 
 
 def on_report(draft: TurnBuilder, fact: NodeReport) -> None:
-    """Act on a report, and acknowledge it, also when it is stale: it need not come again."""
+    """Act on a report and acknowledge it; stale reports are acknowledged, too, so that they are not repeated."""
     if not _is_linked(draft, fact.node, fact.incarnation, fact.route):
         draft.enqueue(AskWhoIsThere(route=fact.route))
         return
@@ -203,7 +208,7 @@ def on_report(draft: TurnBuilder, fact: NodeReport) -> None:
     seq = max(fact.seq, _heard_seq(draft, fact.node, fact.incarnation))
     draft.volatile.report_seqs[fact.node] = (fact.incarnation, seq)
     body, node = fact.body, fact.node
-    _stop_if_stranger(draft, node, body)
+    _stop_if_orphan(draft, node, body)
     match body:
         case wire.PrepareReceived():
             attempt.on_prepare_received(draft, node, body)
@@ -237,19 +242,19 @@ def on_report(draft: TurnBuilder, fact: NodeReport) -> None:
     draft.enqueue(AckReport(route=fact.route, seq=fact.seq))
 
 
-def _stop_if_stranger(draft: TurnBuilder, node: str, body: wire.ReportBody) -> None:
-    """The node got hold of an attempt that is over for us: an order that overtook its own roll-back."""
+def _stop_if_orphan(draft: TurnBuilder, node: str, body: wire.ReportBody) -> None:
+    """Stop an attempt that the node should not have: its order arrived after the launch was rolled back."""
     if isinstance(body, _LIVING):
         ours = draft.cluster.attempts.get(body.attempt_id)
         if ours is None or node not in ours.parts:
-            orders.stop_stranger(draft, body.attempt_id, node)
+            orders.stop_orphan(draft, body.attempt_id, node)
 
 
 # ── loss ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Nodes that have been silent for too long are lost; back-offs that are over make planning worthwhile."""
+    """Mark nodes that have been silent for too long as lost."""
     for node in list(draft.cluster.nodes.values()):
         silent_s = draft.now - draft.volatile.heard_at.get(node.name, draft.volatile.started_at)
         if not node.is_lost and silent_s >= draft.policy.timers.node_lost_s:
@@ -257,6 +262,7 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def lose(draft: TurnBuilder, node: Node) -> None:
+    """Mark the node as lost: its jobs are requeued, failed or continue without it."""
     draft.emit(event.NodeLost(at=draft.now, node=node.name))
     draft.volatile.links.pop(node.name, None)
     silence_s = draft.policy.timers.node_lost_s
@@ -265,7 +271,7 @@ def lose(draft: TurnBuilder, node: Node) -> None:
 
 
 def _give_up_parts(draft: TurnBuilder, node: Node, why: str) -> None:
-    """Every attempt that has a part there goes on without it, or not at all."""
+    """Every attempt with a part on the node fails, is requeued or continues without the node."""
     for attempt_id in sorted(node.held):
         ours = draft.cluster.attempts[attempt_id]
         attempt.fail_on_node(draft, ours, node.name, why)
@@ -276,7 +282,7 @@ def _give_up_parts(draft: TurnBuilder, node: Node, why: str) -> None:
 # ── administrators ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_update(draft: TurnBuilder, who: Caller, body: client.UpdateNodes) -> client.Done:
+def decide_update(draft: TurnBuilder, caller: Caller, body: client.UpdateNodes) -> client.Done:
     """Drain, resume or set down nodes, or drain and resume one GPU of one node."""
     nodes = [known(draft, name) for name in dict.fromkeys(body.names)]
     if body.action in ("drain", "down") and not body.reason.strip():
@@ -284,13 +290,13 @@ def decide_update(draft: TurnBuilder, who: Caller, body: client.UpdateNodes) -> 
     if body.gpu is not None:
         _check_gpu(nodes, body.gpu, body.action)
     for node in nodes:
-        _update(draft, who.peer, node, body)
+        _update(draft, caller.peer, node, body)
     draft.volatile.wants_plan = True
     return client.Done()
 
 
 def _update(draft: TurnBuilder, peer: Peer, node: Node, body: client.UpdateNodes) -> None:
-    reason = "".join(one if one.isprintable() else " " for one in body.reason)[:MAX_REASON]
+    reason = "".join(character if character.isprintable() else " " for character in body.reason)[:MAX_REASON]
     match body.action:
         case "drain":
             draft.emit(event.NodeDrained(at=draft.now, node=node.name, reason=reason, by=peer.user, gpu=body.gpu))
@@ -304,21 +310,21 @@ def _update(draft: TurnBuilder, peer: Peer, node: Node, body: client.UpdateNodes
 
 
 def _end_jobs_on(draft: TurnBuilder, node: Node, why: str) -> None:
-    """What runs on a node that is set down ends as on a lost node, but the node itself empties its cells."""
+    """End the jobs of a node that is set down, as on a lost node; the node itself empties its cells."""
     for attempt_id in sorted(node.held):
         attempt.take_node_away(draft, draft.cluster.attempts[attempt_id], node.name, why)
 
 
-def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveNode) -> client.Done:
-    """Take a node out for good, whether or not it is there: nothing is waited for."""
+def decide_remove(draft: TurnBuilder, caller: Caller, body: client.RemoveNode) -> client.Done:
+    """Remove a node for good, reachable or not, without waiting for its jobs."""
     name, reason = body.name, audit.printable(body.reason, MAX_REASON)
     node = draft.cluster.nodes.get(name)
     if node is None and not _has_key(draft, name) and name not in draft.volatile.links:
-        known(draft, name)  # says what is wrong
-    why = f"removed by {who.peer.user}" + (f": {reason}" if reason else "")
+        known(draft, name)  # raises the refusal
+    why = f"removed by {caller.peer.user}" + (f": {reason}" if reason else "")
     if node is not None:
         _give_up_all(draft, node, why)
-    draft.emit(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=who.peer.user))
+    draft.emit(event.NodeRemoved(at=draft.now, node=name, reason=reason, by=caller.peer.user))
     key.close_link(draft, name, f"node {name} was {why}")
     draft.volatile.heard_at.pop(name, None)
     draft.volatile.gpu_readings.pop(name, None)
@@ -330,16 +336,17 @@ def decide_remove(draft: TurnBuilder, who: Caller, body: client.RemoveNode) -> c
 
 
 def on_key_file_deleted(draft: TurnBuilder, fact: KeyFileDeleted) -> None:
+    """The shell has deleted the key file of a removed node."""
     if fact.node in draft.cluster.void_key_files:
         draft.emit(event.KeyFileGone(at=draft.now, node=fact.node))
 
 
 def _has_key(draft: TurnBuilder, name: str) -> bool:
-    return any(one.kind is KeyKind.NODE and one.name == name for one in draft.cluster.keys.values())
+    return any(key_.kind is KeyKind.NODE and key_.name == name for key_ in draft.cluster.keys.values())
 
 
 def _give_up_all(draft: TurnBuilder, node: Node, why: str) -> None:
-    """It is told to stop what it has, if it hears; nobody waits for it, and nothing is withheld for it any more."""
+    """Free all parts on a node that is removed.  The node is ordered to stop them, if it is reachable."""
     for attempt_id in sorted(node.held):
         ours = draft.cluster.attempts[attempt_id]
         attempt.take_node_away(draft, ours, node.name, why)
@@ -351,6 +358,7 @@ def _give_up_all(draft: TurnBuilder, node: Node, why: str) -> None:
 
 
 def known(draft: TurnBuilder, name: str) -> Node:
+    """The node of that name, or a `Refusal` with the nearest name."""
     node = draft.cluster.nodes.get(name)
     if node is not None:
         return node
@@ -362,7 +370,7 @@ def known(draft: TurnBuilder, name: str) -> Node:
 def _check_gpu(nodes: list[Node], gpu: int, action: str) -> None:
     if len(nodes) != 1 or action == "down":
         raise Refusal("bad_gpu", "one GPU can be drained or resumed, of one node at a time")
-    indices = [one.index for one in nodes[0].inventory.gpus]
+    indices = [gpu_.index for gpu_ in nodes[0].inventory.gpus]
     if gpu not in indices:
         have = f"it has {', '.join(map(str, indices))}" if indices else "it has none"
         raise Refusal("unknown_gpu", f"node `{nodes[0].name}` has no GPU {gpu}", have)

@@ -1,9 +1,9 @@
-"""Orders that are owed to nodes, made from the durable facts alone: nothing else has to be remembered.  Pure.
+"""Orders to nodes, derived from durable state alone, so that a restart loses none of them.  Pure.
 
-What is owed follows from the phase of a part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` → Stop), from steps
-that a node has not acknowledged or that shall end, and from a time limit that differs from what the node says it
-enforces.  `send_owed` also starts the clock that repeats it or calls it silence.  All of it is sent again when a
-node says hello, so that nothing is lost with the controller's memory.
+The order that a node is owed follows from the phase of its part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` →
+Stop), from steps that it has not acknowledged or that are to end, and from a time limit that differs from the enforced
+one.  `send_owed` also starts the clock by which the order is repeated and the node is judged silent.  All orders are
+sent again when a node says hello.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 EVERY_JOIN = 2**31 - 1
-"""Of an attempt that is forgotten: whatever came to the node, whenever it did."""
+"""Join number of a stop for a forgotten attempt: it covers everything that the node has of it."""
 
 
 def send_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
@@ -54,7 +54,7 @@ def send_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
 
 
 def repeat_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Send it again; the clock of its silence goes on."""
+    """Send the order again, without a new start of the clock of its silence."""
     order = owed(draft, attempt, node)
     if order is None:
         return
@@ -81,7 +81,7 @@ def owed(draft: TurnBuilder, attempt: Attempt, node: str) -> Order | None:
 
 
 def send_step(draft: TurnBuilder, step: Step, node: str) -> None:
-    """Send what a step owes to its node, if it owes anything: that it is there, or that it shall end."""
+    """Send the node the order that a step owes it, if any: to launch the step or to end it."""
     order = owed_of_step(draft, step, node)
     if order is None:
         draft.volatile.step_orders.pop((step.step_id, node), None)
@@ -91,7 +91,7 @@ def send_step(draft: TurnBuilder, step: Step, node: str) -> None:
 
 
 def owed_of_step(draft: TurnBuilder, step: Step, node: str) -> Order | None:
-    """None once the node has the step, or its part of it is over."""
+    """The order that a step owes to the node; None: the node has the step, or its part of it has ended."""
     if node in step.part_ends:
         return None
     if step.step_id in draft.volatile.ending_steps:
@@ -104,23 +104,23 @@ def owed_of_step(draft: TurnBuilder, step: Step, node: str) -> Order | None:
 
 
 def _has_lost_gpus(draft: TurnBuilder, step: Step, node: str) -> bool:
-    """Its job has given up some of those that it was to have: the node would not have it any more."""
+    """Whether the job has given up GPUs of the step's layout, so that the node would refuse the step."""
     attempt = draft.cluster.attempts[step.step_id.attempt_id]
     held = {gpu for grant in attempt.grants if grant.node == node for gpu in grant.gpus}
     return any(part.node == node and not held.issuperset(part.gpus) for part in step.layout.parts)
 
 
 def send_time_limit(draft: TurnBuilder, job: Job, node: str) -> None:
-    """Repeated until the node says that it enforces it."""
+    """Send the job's time limit; it is repeated until the node confirms that it enforces it."""
     draft.volatile.limit_orders[job.attempt_id, node] = draft.now
     limit_s = time_limit_of(job, draft.cluster.attempts[job.attempt_id])
     draft.enqueue(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)))
 
 
-def stop_stranger(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
-    """A node has something of an attempt of which it should have nothing: end it at once.
+def stop_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
+    """Stop an attempt at once on a node that should have nothing of it.
 
-    Repeated until the node says that nothing is left; a node whose order was lost would keep it for ever.
+    The order is repeated until the node reports that nothing is left: if it got lost, the attempt would run for ever.
     """
     draft.volatile.stop_orders[attempt_id, node] = draft.now
     known = draft.cluster.attempts.get(attempt_id)
@@ -135,9 +135,9 @@ def _join_of(attempt: Attempt, node: str) -> int:
 
 
 def _last_join(attempt: Attempt) -> int:
-    """Whatever came to it on a node is meant, and nothing that comes later."""
-    one = attempt.elastic
-    return one.generation if one is not None and one.is_of_nodes else 0
+    """The join number of a stop: it covers every join of the node so far, and none that comes later."""
+    elastic = attempt.elastic
+    return elastic.generation if elastic is not None and elastic.is_of_nodes else 0
 
 
 def _stop(attempt: Attempt, node: str) -> Stop:
@@ -148,13 +148,13 @@ def _stop(attempt: Attempt, node: str) -> Stop:
         attempt_id=attempt.attempt_id,
         outcome=attempt.outcome or Outcome.CANCELLED,
         grace_s=attempt.grace_s,
-        text=_farewell(attempt),
+        text=_stop_message(attempt),
         join=join,
     )
 
 
-def _farewell(attempt: Attempt) -> str:
-    """What Slurm writes into the job's standard error; the node fills in its name and the time."""
+def _stop_message(attempt: Attempt) -> str:
+    """The line that Slurm would write into the job's standard error; the node fills in its name and the time."""
     if attempt.outcome is Outcome.PREEMPTED:
         return "CANCELLED AT {time} DUE TO PREEMPTION"
     if attempt.then is AfterEnding.REQUEUE:
@@ -169,13 +169,13 @@ def _farewell(attempt: Attempt) -> str:
 
 
 def _address(draft: TurnBuilder, node: str) -> str:
-    """Its name, if it was removed from the cluster while the job goes on without it."""
+    """The node's address; its name, if it was removed from the cluster while the job continues without it."""
     known = draft.cluster.nodes.get(node)
     return node if known is None else known.address
 
 
 def launch_of(draft: TurnBuilder, job: Job, attempt: Attempt, node: str) -> Launch:
-    """Everything that a node needs to run its share."""
+    """Everything that the node needs to run its part of the attempt."""
     spec, request = job.spec, job.spec.resources
     grant = attempt.parts[node].grant
     members = members_of(draft, attempt, node)
@@ -189,7 +189,7 @@ def launch_of(draft: TurnBuilder, job: Job, attempt: Attempt, node: str) -> Laun
         uid=job.uid,
         gid=job.gid,
         partition=job.partition,
-        node_rank=[one.node for one in members].index(node),
+        node_rank=[member.node for member in members].index(node),
         members=members,
         grant=grant,
         is_interactive=spec.is_interactive,
@@ -233,18 +233,18 @@ def launch_of(draft: TurnBuilder, job: Job, attempt: Attempt, node: str) -> Laun
 
 
 def members_of(draft: TurnBuilder, attempt: Attempt, own: str = "") -> tuple[GangMember, ...]:
-    """All of its nodes, batch node first; of those that come to it while it runs the living, and this one."""
+    """All nodes of the attempt, batch node first; of nodes that joined later only the live ones, and `own`."""
     return tuple(
         GangMember(
-            node=one.node,
-            address=_address(draft, one.node),
-            tasks=one.tasks,
-            cpus=len(one.cpus),
-            gpus=len(one.gpus),
-            joined=0 if attempt.elastic is None else attempt.elastic.join_of(one.node),
+            node=grant.node,
+            address=_address(draft, grant.node),
+            tasks=grant.tasks,
+            cpus=len(grant.cpus),
+            gpus=len(grant.gpus),
+            joined=0 if attempt.elastic is None else attempt.elastic.join_of(grant.node),
         )
-        for one in attempt.grants
-        if one.node == own or not has_joined(attempt, one.node) or attempt.parts[one.node].phase is PartPhase.LIVE
+        for grant in attempt.grants
+        if grant.node == own or not has_joined(attempt, grant.node) or attempt.parts[grant.node].phase is PartPhase.LIVE
     )
 
 

@@ -1,6 +1,6 @@
-"""Sending signals, lines and ends of steps so that they survive a crash of the controller.  Pure.
+"""Orders that are sent once (signals, messages, ends of steps) that survive a crash of the controller.  Pure.
 
-See `gqd.state.owed_order`.  A node from before this was known (`Inventory.confirms_orders`) is told once.
+See `gqd.state.owed_order`.  A gqnode too old to confirm them (`Inventory.confirms_orders`) gets each order once.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def remember(draft: TurnBuilder, attempt: Attempt, node: str, order: wire.OneOff
 
 
 def on_confirmed(draft: TurnBuilder, node: str, report: wire.OrderConfirmed) -> None:
+    """The node has carried out the order: forget it."""
     key = OwedKey(report.attempt_id, node, report.order_id)
     draft.volatile.owed_orders.pop(key, None)
     if key in draft.cluster.owed_orders:
@@ -41,12 +42,13 @@ def on_confirmed(draft: TurnBuilder, node: str, report: wire.OrderConfirmed) -> 
 
 
 def repeat_for(draft: TurnBuilder, node: str) -> None:
-    """The node has said hello: it may not have what was sent before."""
+    """Send the node's unconfirmed orders again after its hello: it may have missed them."""
     for key in [key for key in draft.cluster.owed_orders if key.node == node]:
         _repeat(draft, key)
 
 
 def tick(draft: TurnBuilder) -> None:
+    """Repeat unconfirmed orders."""
     for key in list(draft.cluster.owed_orders):
         sent_at = draft.volatile.owed_orders.get(key, 0.0)
         if key.node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:

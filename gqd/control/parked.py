@@ -1,10 +1,10 @@
-"""Jobs that give way by standing still: stopped, lent from, and let go on when the other one is over.  Pure.
+"""Preemption by suspension: the victim is stopped ("parked"), lends its resources, and is resumed later.  Pure.
 
-Three facts make up a parking.  When its notice is over the node is told to stop the job and to say what it holds of the
-memory of its GPUs (`JobParking`).  If what is left is enough for the other job, its CPUs and GPUs are lent to that one
-(`JobParked`); else it is ended, as one that gives way.  It has them back in the turn in which nobody has them any more
-and nobody waits for them (`JobUnparked`), so that nobody can come in between.  What is owed to the node follows from
-`Cluster.parked` alone, whatever crashed in between.
+A parking is three events.  When the notice is over, the node is ordered to stop the job and to report the GPU memory
+that it keeps (`JobParking`).  If the rest is enough for the preemptor, the victim's CPUs and GPUs are lent to it
+(`JobParked`); otherwise the victim is ended.  The victim gets them back in the turn in which no job holds them and no
+preemptor waits for them (`JobUnparked`), so no other job can take them in between.  Orders to the node follow from
+`Cluster.parked` alone, so a crash loses none.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 PARK_S = 60.0
-"""So long a node has to say that a job stands still; many times what that takes."""
+"""Seconds in which the node must report that the job is stopped; many times what that takes."""
 
 
-def may_park(cluster: Cluster, attempt_id: AttemptId, other: Job) -> bool:
-    """It may give way to this job by standing still; checked again when that is decided."""
+def may_park(cluster: Cluster, attempt_id: AttemptId, preemptor: Job) -> bool:
+    """Whether the victim may be suspended for this preemptor; the plan's choice is checked again at the decision."""
     job, victim = cluster.jobs[attempt_id.job_id], cluster.attempts[attempt_id]
     qos = association.qos_named(cluster, job.qos)
     is_wanted = qos is not None and qos.preempt_mode is PreemptMode.SUSPEND
-    return is_wanted and state.can_park(cluster, victim) and state.fits_beside(other.spec.resources)
+    return is_wanted and state.can_park(cluster, victim) and state.fits_beside(preemptor.spec.resources)
 
 
 def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
-    """Its notice is over."""
+    """Order the node to stop the victim, whose notice is over; end the victim if the node cannot stop it."""
     way = victim.preemption
     assert way is not None, f"{victim.attempt_id} gives way to nobody"
-    if not state.can_park(draft.cluster, victim):  # its node has another gqnode by now
+    if not state.can_park(draft.cluster, victim):  # its node may run an older gqnode by now
         end_victim(draft, victim, f"node {victim.batch_node} cannot do that any more")
         return
     draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.preemptor))
@@ -52,7 +52,7 @@ def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
 
 
 def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -> bool:
-    """Whether it is an answer to a parking, or an older one while that is waited for."""
+    """Handle a node's report on a parked attempt.  → whether it was about a parking."""
     known = draft.cluster.parked.get(report.attempt_id)
     if known is None or known.lent is not None:
         return False
@@ -63,7 +63,7 @@ def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Whoever cannot be stopped is ended: the other one is not kept waiting by that."""
+    """End victims that were not stopped in time, so that their preemptors need not wait longer."""
     for attempt_id, known in list(draft.cluster.parked.items()):
         since = max(known.at, draft.volatile.started_at)
         if known.lent is None and draft.now - since >= PARK_S:
@@ -72,13 +72,15 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> None:
-    """It stands still: lend what it holds, or end it."""
+    """The victim is stopped: lend its resources to the preemptor, or end it if too little GPU memory is free."""
     cluster = draft.cluster
-    other = cluster.jobs[cluster.parked[victim.attempt_id].to]
+    preemptor = cluster.jobs[cluster.parked[victim.attempt_id].to]
     held = victim.grants[0]
-    kept = next((one for one in cluster.claims[other.job_id].grants if one.node == held.node), Grant(node=held.node))
+    kept = next(
+        (grant for grant in cluster.claims[preemptor.job_id].grants if grant.node == held.node), Grant(node=held.node)
+    )
     lent = state.overlap(held, kept)
-    if why := _too_full(cluster, lent, used_mib, other):
+    if why := _too_full(cluster, lent, used_mib, preemptor):
         end_victim(draft, victim, why)
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
@@ -87,7 +89,7 @@ def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> N
 
 
 def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other: Job) -> str:
-    """What the node cannot tell counts as in use."""
+    """Why the memory left on the lent GPUs is not enough; empty: it is.  Unknown use counts as full."""
     wanted_mib = other.spec.resources.min_gpu_mem_mib or 0
     totals = {gpu.index: gpu.memory_mib for gpu in cluster.nodes[lent.node].inventory.gpus}
     for gpu in lent.gpus:
@@ -101,14 +103,14 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
 
 
 def end_victim(draft: TurnBuilder, victim: Attempt, why: str = "") -> None:
-    """It gives way and is ended; `why`: it was to be parked, and cannot be."""
+    """End a preempted job; `why`: the reason if it was to be suspended but cannot be."""
     job = draft.cluster.jobs[victim.attempt_id.job_id]
     attempt.end(
         draft,
         job,
         Outcome.PREEMPTED,
         requeue.after_preemption(draft, job),
-        why=requeue.to_whom(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
+        why=requeue.preemptor_phrase(draft.cluster, victim) + (state.NOT_PARKED + why if why else ""),
         grace_s=requeue.grace_s(draft, job),
     )
 
@@ -121,7 +123,7 @@ def resume_unneeded(draft: TurnBuilder) -> None:
         if state.is_waited_for(cluster, attempt_id) or not is_back:
             continue
         draft.emit(event.JobUnparked(at=draft.now, attempt_id=attempt_id))
-        held, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
-        suspend.send_all(draft, held)
+        attempt_, job = cluster.attempts[attempt_id], cluster.jobs[attempt_id.job_id]
+        suspend.send_all(draft, attempt_)
         if job.spec.deadline_at is not None:  # that has not moved: less time is left for it
-            orders.send_time_limit(draft, job, held.batch_node)
+            orders.send_time_limit(draft, job, attempt_.batch_node)

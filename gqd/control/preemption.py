@@ -1,12 +1,12 @@
-"""Jobs that give way to others: decided whole, told with notice, ended at their time; and what drops that.  Pure.
+"""Preemption: victims are notified, ended or suspended when their notice is over, or spared again.  Pure.
 
-A claim may also, or only, be on what elastic jobs give up and go on without (`gqd.control.elastic`): that is kept for
-its job just so.  What is being given up is given up also when the claim is dropped.
+A decision covers all victims of one preemptor.  The preemptor's nomination (`claims`) earmarks their resources, and
+also what elastic jobs give up for it (`gqd.control.elastic`); a shrink goes on even if the nomination is dropped.
 
-A decision is durable before any victim is notified (`PreemptionDecided`): what is owed to them follows from their
-`PreemptionNotice` alone, so a node that says hello is notified again, and the victims are ended in time, whatever
-crashed in between.  The claim ends with the start of its job, with its end, or with `PreemptionDropped`; victims that
-were notified and still run then stay, and are notified of that, too.
+The decision is durable before any victim is notified (`PreemptionDecided`).  The orders to the victims follow from
+their `PreemptionNotice` alone, so they are repeated after a node's hello and carried out on time across crashes.  The
+nomination ends when the preemptor starts or ends, or with `PreemptionDropped`; victims that still run are spared then,
+and are notified of that, too.
 """
 
 from __future__ import annotations
@@ -45,94 +45,103 @@ if TYPE_CHECKING:
 
 CHECKPOINT_EVERY_S = 1.0
 REPEATS = 4
-"""So often a job is told again that it is to give way: nobody acknowledges that."""
+"""How often the notice of a preemption is repeated: nodes do not acknowledge it."""
 
-# ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── decide ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(draft: TurnBuilder, ledger: Ledger, one: planned.Preemption, validator: PlanValidator) -> bool:
+def decide(
+    draft: TurnBuilder, ledger: Ledger, planned_preemption: planned.Preemption, validator: PlanValidator
+) -> bool:
     """Preempt the victims if the plan still holds on the live cluster; ledger and validator then count it as begun.
 
     The limits are those of a start: the job is to start as soon as the last of them is gone.
     """
-    job = draft.cluster.jobs.get(one.job_id)
-    if job is None or not _may_claim(draft, job, one):
+    job = draft.cluster.jobs.get(planned_preemption.job_id)
+    if job is None or not _may_claim(draft, job, planned_preemption):
         return False
-    if not all(_may_go(draft, each, bool(one.reservation)) for each in one.victims):
+    if not all(_may_go(draft, item, bool(planned_preemption.reservation)) for item in planned_preemption.victims):
         return False
-    if not all(elastic.may_give(draft, each) for each in one.gifts):
+    if not all(elastic.may_give(draft, item) for item in planned_preemption.gifts):
         return False
-    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, one)
+    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, planned_preemption)
     if ledger.over(asker, wanted) is not None:
         return False
     since = job.submit_at if job.accrue_at is None else job.accrue_at
     limit_s = job.time_limit_s
     applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
-    if not validator.admit_preemption(one, applicant):
+    if not validator.admit_preemption(planned_preemption, applicant):
         return False
     ledger.take(asker, wanted)
-    if one.task is not None:
-        job = array.materialise_task(draft, job, one.task)
-    parks = tuple(each for each in one.parks if parked.may_park(draft.cluster, each, job))
+    if planned_preemption.task is not None:
+        job = array.materialise_task(draft, job, planned_preemption.task)
+    parks = tuple(item for item in planned_preemption.parks if parked.may_park(draft.cluster, item, job))
     draft.emit(
         event.PreemptionDecided(
             at=draft.now,
             job_id=job.job_id,
-            grants=one.grants,
-            victims=_ends_of_victims(draft, one, parks),
-            is_reclaim=one.is_reclaim,
-            reservation=one.reservation,
-            occurrence=one.occurrence,
+            grants=planned_preemption.grants,
+            victims=_ends_of_victims(draft, planned_preemption, parks),
+            is_reclaim=planned_preemption.is_reclaim,
+            reservation=planned_preemption.reservation,
+            occurrence=planned_preemption.occurrence,
             parks=parks,
         )
     )
-    for attempt_id in one.victims:
+    for attempt_id in planned_preemption.victims:
         _begin(draft, draft.cluster.attempts[attempt_id])
     return True
 
 
 def _ends_of_victims(
-    draft: TurnBuilder, one: planned.Preemption, parks: tuple[AttemptId, ...]
+    draft: TurnBuilder, planned_preemption: planned.Preemption, parks: tuple[AttemptId, ...]
 ) -> tuple[tuple[AttemptId, float], ...]:
     """Victim → when its notice is over; a victim that is suspended runs until the last of the others must be gone."""
-    ends = {each: draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal) for each in one.victims}
-    last_at = max([*ends.values(), *(each.ends_at for each in one.gifts)], default=draft.now)
+    ends = {
+        each: draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal) for each in planned_preemption.victims
+    }
+    last_at = max([*ends.values(), *(each.ends_at for each in planned_preemption.gifts)], default=draft.now)
     return tuple((each, last_at if each in parks else at) for each, at in ends.items())
 
 
-def _may_claim(draft: TurnBuilder, job: Job, one: planned.Preemption) -> bool:
-    if not job.is_waiting or job.hold or job.attempt != one.attempt or job.job_id in draft.cluster.claims:
+def _may_claim(draft: TurnBuilder, job: Job, planned_preemption: planned.Preemption) -> bool:
+    if (
+        not job.is_waiting
+        or job.hold
+        or job.attempt != planned_preemption.attempt
+        or job.job_id in draft.cluster.claims
+    ):
         return False
-    if job.job_id in draft.volatile.updated_jobs or not array.may_start(draft.cluster, job, one.task):
+    if job.job_id in draft.volatile.updated_jobs or not array.may_start(draft.cluster, job, planned_preemption.task):
         return False
-    return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, one))
+    return dependency.may_start(job) and deadline.may_start(job, _gone_at(draft, planned_preemption))
 
 
-def _gone_at(draft: TurnBuilder, one: planned.Preemption) -> float:
-    """When the last of them has been killed, if none goes before it must."""
-    jobs = (draft.cluster.jobs.get(each.job_id) for each in one.victims)
+def _gone_at(draft: TurnBuilder, planned_preemption: planned.Preemption) -> float:
+    """The latest instant at which the last victim is killed."""
+    jobs = (draft.cluster.jobs.get(each.job_id) for each in planned_preemption.victims)
     longest = (notice_s(job.spec.signal) + requeue.grace_s(draft, job) for job in jobs if job is not None)
-    last = max((each.ends_at for each in one.gifts), default=draft.now)
+    last = max((each.ends_at for each in planned_preemption.gifts), default=draft.now)
     return max(last, draft.now + max(longest, default=0.0))
 
 
 def _may_go(draft: TurnBuilder, attempt_id: AttemptId, is_inside: bool) -> bool:
-    """It runs as it did when the plan was made, could save its work, and gives way to nobody yet.
+    """Whether the victim still runs as planned, may be preempted by its QOS and is not being preempted yet.
 
-    Who has borrowed what is reserved goes for a job inside of a reservation whatever its QOS says.
+    A job that borrows reserved resources may be preempted for a job of that reservation, whatever its QOS.
     """
     found = _running(draft.cluster, attempt_id)
     if found is None or found[1].preemption is not None or found[1].suspended_at is not None:
         return False
-    job, attempt_ = found
+    job, attempt = found
     qos = association.qos_named(draft.cluster, job.qos)
-    if attempt_.start_at is None:
+    if attempt.start_at is None:
         return False
-    if attempt_.borrows and is_inside:
+    if attempt.borrows and is_inside:
         return True
     if qos is None or qos.preempt_mode is PreemptMode.OFF:
         return False
-    return draft.now - attempt_.start_at - attempt_.suspended_s >= qos.min_run_s
+    return draft.now - attempt.start_at - attempt.suspended_s >= qos.min_run_s
 
 
 def _running(cluster: Cluster, attempt_id: AttemptId) -> tuple[Job, Attempt] | None:
@@ -142,8 +151,8 @@ def _running(cluster: Cluster, attempt_id: AttemptId) -> tuple[Job, Attempt] | N
     return job, found
 
 
-def _wanted(draft: TurnBuilder, job: Job, one: planned.Preemption) -> Wanted:
-    amounts, qos = granted(draft.cluster, one.grants), association.qos_named(draft.cluster, job.qos)
+def _wanted(draft: TurnBuilder, job: Job, planned_preemption: planned.Preemption) -> Wanted:
+    amounts, qos = granted(draft.cluster, planned_preemption.grants), association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(amounts, hours(billing, job.time_limit_s))
 
@@ -152,55 +161,59 @@ def _wanted(draft: TurnBuilder, job: Job, one: planned.Preemption) -> Wanted:
 
 
 def _begin(draft: TurnBuilder, victim: Attempt) -> None:
-    """All of its nodes are told in this turn."""
-    way = victim.preemption
-    assert way is not None, f"{victim.attempt_id} gives way to nobody"
-    draft.volatile.preemption_notices[victim.attempt_id] = way
-    if way.ends_at <= draft.now:
+    """Notify all nodes of the victim, or end it at once if it has no notice."""
+    notice = victim.preemption
+    assert notice is not None, f"{victim.attempt_id} gives way to nobody"
+    draft.volatile.preemption_notices[victim.attempt_id] = notice
+    if notice.ends_at <= draft.now:
         _end(draft, victim)
         return
-    _tell_all(draft, victim)
+    _notify_all(draft, victim)
 
 
-def _tell_all(draft: TurnBuilder, victim: Attempt) -> None:
+def _notify_all(draft: TurnBuilder, victim: Attempt) -> None:
     draft.volatile.notice_sent_at[victim.attempt_id] = draft.now
     for node in victim.parts:
-        _tell(draft, victim, node)
+        _notify(draft, victim, node)
 
 
-def tell_again(draft: TurnBuilder, victim: Attempt, node: str) -> None:
-    """It may not have heard it.  Said twice it is done once (see `SignalAttempt`); a gqnode from before that, which
-    cannot suspend either, would signal the job each time."""
+def repeat_notice(draft: TurnBuilder, victim: Attempt, node: str) -> None:
+    """Repeat the notice to a node that may have missed it.
+
+    A node signals the job only once (see `SignalAttempt`).  A gqnode too old for that, which cannot suspend either, is
+    skipped: it would signal the job each time.
+    """
     known = draft.cluster.nodes.get(node)
     if known is not None and known.inventory.can_suspend:
-        _tell(draft, victim, node)
+        _notify(draft, victim, node)
 
 
-def _tell(draft: TurnBuilder, victim: Attempt, node: str) -> None:
-    """What the node owes to a job that gives way; nothing, if it does not, or is being ended.
+def _notify(draft: TurnBuilder, victim: Attempt, node: str) -> None:
+    """Order the node to signal the victim; nothing is sent if it is not preempted or is being ended.
 
-    The signal goes where it goes before the time limit: to the steps, or to the script.
+    The signal goes to the steps or to the script, like the warning before the time limit.
     """
-    job, way = draft.cluster.jobs.get(victim.attempt_id.job_id), victim.preemption
+    job, notice = draft.cluster.jobs.get(victim.attempt_id.job_id), victim.preemption
     signal = None if job is None or victim.end_at is not None else job.spec.signal
-    if way is None or signal is None or victim.parts[node].phase is not PartPhase.LIVE:
+    if notice is None or signal is None or victim.parts[node].phase is not PartPhase.LIVE:
         return
     if signal.to_batch_shell and node != victim.batch_node:
         return
-    other = draft.cluster.jobs.get(way.preemptor)
-    whose = "" if other is None else f"JOB {other.label} OF {other.user}, AND "
+    preemptor = draft.cluster.jobs.get(notice.preemptor)
+    whose = "" if preemptor is None else f"JOB {preemptor.label} OF {preemptor.user}, AND "
     order = wire.SignalAttempt(
         attempt_id=victim.attempt_id,
         signum=signal.signum,
         scope="batch" if signal.to_batch_shell else "steps",
-        told_at=way.notified_at,
-        ends_at=way.ends_at,
-        text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if way.parks else 'IS ENDED AT'} {{time}}",
+        told_at=notice.notified_at,
+        ends_at=notice.ends_at,
+        text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if notice.parks else 'IS ENDED AT'} {{time}}",
     )
     draft.enqueue(SendOrder(node=node, order=order))
 
 
 def _end(draft: TurnBuilder, victim: Attempt) -> None:
+    """Suspend or end the victim, whose notice is over."""
     if victim.preemption is not None and victim.preemption.parks:
         parked.suspend_victim(draft, victim)
         return
@@ -209,9 +222,9 @@ def _end(draft: TurnBuilder, victim: Attempt) -> None:
 
 def withdraw_notices(draft: TurnBuilder) -> None:
     """Tell the victims that are not preempted any more, and forget the notices of all that no longer apply."""
-    for attempt_id, way in list(draft.volatile.preemption_notices.items()):
+    for attempt_id, notice in list(draft.volatile.preemption_notices.items()):
         found = _running(draft.cluster, attempt_id)
-        if found is not None and found[1].preemption == way:
+        if found is not None and found[1].preemption == notice:
             continue
         del draft.volatile.preemption_notices[attempt_id]
         draft.volatile.notice_sent_at.pop(attempt_id, None)
@@ -223,7 +236,10 @@ def withdraw_notices(draft: TurnBuilder) -> None:
 
 
 def decide_checkpoint(draft: TurnBuilder, body: client.CheckpointDone) -> client.Done:
-    """No request that is remembered: said twice it means the same, and a loop of them must not fill the disk."""
+    """Record that the job has saved its work.
+
+    The answer is not remembered by request id: the request is idempotent, and a loop of it must not fill the disk.
+    """
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
     if found is None:
@@ -235,7 +251,7 @@ def decide_checkpoint(draft: TurnBuilder, body: client.CheckpointDone) -> client
 
 
 def decide_caught_up(draft: TurnBuilder, body: client.ResumeDone) -> client.Done:
-    """Whatever else it says of an attempt that nothing went before, or that has said so already, changes nothing."""
+    """Record how long the job took to resume its work; only the first report of a restarted attempt counts."""
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
     if found is None or found[1].start_at is None:
@@ -247,31 +263,31 @@ def decide_caught_up(draft: TurnBuilder, body: client.ResumeDone) -> client.Done
     return client.Done()
 
 
-# ── what drops it ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── drop ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def drop(draft: TurnBuilder, job_id: JobId, why: str) -> None:
-    """The job gets nothing that others hold; it may be decided anew."""
+    """Drop the preemptor's nomination; a later plan may preempt for it again."""
     if job_id in draft.cluster.claims:
         draft.emit(event.PreemptionDropped(at=draft.now, job_id=job_id, why=why))
         draft.volatile.wants_plan = True
 
 
 def after_update(draft: TurnBuilder, job: Job, before: JobSpec, before_s: int | None) -> None:
-    """It may want something else now."""
+    """Drop the nomination if the update changes what the preemptor asks for."""
     if job.job_id in draft.cluster.claims and (_request(before), before_s) != (_request(job.spec), job.time_limit_s):
         drop(draft, job.job_id, "it asks for something else now")
 
 
 def _request(spec: JobSpec) -> JobSpec:
-    """But for what has nothing to do with where and when it may start."""
+    """The spec without the fields that do not affect where and when the job may start."""
     return msgspec.structs.replace(
         spec, name="", comment="", nice=0, priority=None, notify=(), requeue_on=(), max_requeue=None
     )
 
 
 def react_to(draft: TurnBuilder, fact: event.Event) -> None:
-    """Something happened that may concern what is kept for somebody."""
+    """Drop nominations that the event makes useless."""
     if not draft.cluster.claims:
         return
     match fact:
@@ -291,7 +307,7 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
 
 def _drop_on(draft: TurnBuilder, node: str, gpu: int | None) -> None:
     for claim in list(draft.cluster.claims.values()):
-        if any(one.node == node and (gpu is None or gpu in one.gpus) for one in claim.grants):
+        if any(grant.node == node and (gpu is None or gpu in grant.gpus) for grant in claim.grants):
             drop(draft, claim.job_id, f"node {node} is not there for it any more")
 
 
@@ -302,9 +318,9 @@ def _drop_inside(draft: TurnBuilder, name: str, number: int) -> None:
 
 
 def reconcile_claims(draft: TurnBuilder, plan: planned.Plan) -> None:
-    """A job that waits for something else by now, as the planner says, does not keep others from what it claims.
+    """Drop the nominations of preemptors that, by the new plan, wait for something else.
 
-    Of each that may start at all the plan says something, also if it was cut short: they are looked at first.
+    Plans consider nominated jobs first, so even a plan that was cut short covers all of them.
     """
     for job_id, claim in list(draft.cluster.claims.items()):
         wait = plan.waits.get(job_id)
@@ -319,38 +335,38 @@ def reconcile_claims(draft: TurnBuilder, plan: planned.Plan) -> None:
 
 
 def tick(draft: TurnBuilder) -> None:
-    """End those whose time has come; for a while say to the others again what may have been lost on its way."""
+    """End victims whose notice is over, and repeat the notice of the others for a while."""
     resend_s = draft.policy.timers.resend_s
     for victim in _victims(draft.cluster):
-        way = victim.preemption
-        if way is not None and way.ends_at <= draft.now:
+        notice = victim.preemption
+        if notice is not None and notice.ends_at <= draft.now:
             _end(draft, victim)
-        elif way is not None and _is_to_hear_again(draft, victim.attempt_id, way, resend_s):
+        elif notice is not None and _is_notice_due(draft, victim.attempt_id, notice, resend_s):
             draft.volatile.notice_sent_at[victim.attempt_id] = draft.now
             for node in victim.parts:
-                tell_again(draft, victim, node)
+                repeat_notice(draft, victim, node)
 
 
-def _is_to_hear_again(draft: TurnBuilder, attempt_id: AttemptId, way: PreemptionNotice, resend_s: float) -> bool:
-    last_at = draft.volatile.notice_sent_at.get(attempt_id, way.notified_at)
-    return draft.now - way.notified_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
+def _is_notice_due(draft: TurnBuilder, attempt_id: AttemptId, notice: PreemptionNotice, resend_s: float) -> bool:
+    last_at = draft.volatile.notice_sent_at.get(attempt_id, notice.notified_at)
+    return draft.now - notice.notified_at <= REPEATS * resend_s and draft.now - last_at >= resend_s
 
 
 def resume(draft: TurnBuilder) -> None:
-    """After a restart: those that were told are remembered; their nodes are told again when they say hello."""
+    """After a restart: remember the notified victims; their nodes get the notice again after their hello."""
     for victim in _victims(draft.cluster):
         if victim.preemption is not None:
             draft.volatile.preemption_notices[victim.attempt_id] = victim.preemption
 
 
 def next_at(cluster: Cluster) -> float | None:
-    """When the next of them is to be ended."""
-    ways = (one.preemption for one in _victims(cluster))
+    """The instant at which the next notice is over; None: no victim is waiting."""
+    ways = (victim.preemption for victim in _victims(cluster))
     return min((way.ends_at for way in ways if way is not None), default=None)
 
 
 def _victims(cluster: Cluster) -> Iterable[Attempt]:
-    """Those that run, and are not parked already."""
+    """The victims that still run and are not suspended yet."""
     ids = (attempt_id for claim in cluster.claims.values() for attempt_id in claim.victims)
     known = (_running(cluster, attempt_id) for attempt_id in ids if attempt_id not in cluster.parked)
     return [found[1] for found in known if found is not None]

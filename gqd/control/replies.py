@@ -1,4 +1,4 @@
-"""Answers to requests: sent, remembered for who asks again, and noted in the audit trail.  Pure."""
+"""Answers to requests: send them, remember them for repeated requests, record them in the audit trail.  Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def send(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -
 
 
 def remember(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
-    """Of a request that changed something: whoever sends it again is answered alike."""
+    """Remember the answer to a change by its request id: a repeated request gets the same answer."""
     draft.emit(
         event.RequestAnswered(
             at=draft.now,
@@ -35,6 +35,7 @@ def remember(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBod
 
 
 def record(draft: TurnBuilder, request: ClientRequest, answer: client.ReplyBody) -> None:
+    """Record the request and its outcome in the audit trail."""
     peer, body = request.peer, request.body
     if not draft.denied or not isinstance(answer, client.JobsDone) or answer.job_ids or answer.tasks:
         draft.emit(audit.request_event(draft.now, peer, draft.cluster, body, answer, request.hook))

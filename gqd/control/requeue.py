@@ -1,4 +1,4 @@
-"""What a job asked for of its own end: whether it waits again after it, and how long it is given to finish.  Pure."""
+"""The requeue policy: whether a job waits again after its end, and how long it may take to finish.  Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 MAX_COUNT = 2**31 - 1
 PREEMPT, NODE_FAIL, TIMEOUT = "preempt", "node_fail", "timeout"
-_BY_ITSELF = (PREEMPT, NODE_FAIL)
-"""Of a job that may be queued again, and does not say after what."""
+_DEFAULT_CAUSES = (PREEMPT, NODE_FAIL)
+"""Causes after which a job with --requeue, but without --requeue-on, is queued again."""
 
 
 def refuse_bad(policy: Policy, spec: JobSpec) -> None:
-    """A longer grace than the cluster's would reach into what is kept for others after the job's time limit."""
+    """`Refusal` for bad requeue options, or a grace longer than the cluster's.
+
+    A longer grace would delay planned starts on the job's nodes after its time limit.
+    """
     refuse_bad_requeue(spec)
     if spec.grace_s is not None and not 0 <= spec.grace_s <= policy.timers.grace_s:
         message = f"--grace is {spec.grace_s} s, and {policy.timers.grace_s} s is the most"
@@ -40,9 +43,9 @@ def refuse_bad_requeue(spec: JobSpec) -> None:
 
 
 def after(draft: TurnBuilder, job: Job, cause: str) -> AfterEnding:
-    """What follows when the job ended for this cause (of `gq.model.job.REQUEUE_ON`).
+    """Decide what becomes of a job that ended for this cause (one of `gq.model.job.REQUEUE_ON`).
 
-    What ends it each time would go round for ever, as fast as nodes can; but to give way is no failure.
+    `limits.restarts` ends jobs that fail again and again; preemptions do not count as failures.
     """
     if not waits_again(job, cause):
         return AfterEnding.END
@@ -54,32 +57,33 @@ def after(draft: TurnBuilder, job: Job, cause: str) -> AfterEnding:
 
 
 def waits_again(job: Job, cause: str) -> bool:
-    """As far as the job says itself."""
-    causes = (job.spec.requeue_on or _BY_ITSELF) if job.requeue else ()
+    """Whether the job's own options let it wait again after this cause."""
+    causes = (job.spec.requeue_on or _DEFAULT_CAUSES) if job.requeue else ()
     if cause not in causes or job.spec.is_interactive:
         return False
     return job.spec.max_requeue is None or job.restart_count < job.spec.max_requeue
 
 
 def after_preemption(draft: TurnBuilder, job: Job) -> AfterEnding:
+    """Decide what becomes of a preempted job: with PreemptMode CANCEL it ends."""
     qos = association.qos_named(draft.cluster, job.qos)
     is_final = qos is not None and qos.preempt_mode is PreemptMode.CANCEL
     return AfterEnding.END if is_final else after(draft, job, PREEMPT)
 
 
-def to_whom(cluster: Cluster, victim: Attempt) -> str:
-    """Half a sentence: for whom it gives way."""
-    way = victim.preemption
-    other = None if way is None else cluster.jobs.get(way.preemptor)
-    if way is None or other is None:
+def preemptor_phrase(cluster: Cluster, victim: Attempt) -> str:
+    """The preemptor of a victim, as the end of a sentence: "to job 7 of ada"."""
+    notice = victim.preemption
+    preemptor = None if notice is None else cluster.jobs.get(notice.preemptor)
+    if notice is None or preemptor is None:
         return "to another job"
-    reclaim = f", whose account {other.account} takes back what it is guaranteed" if way.is_reclaim else ""
-    claim = cluster.claims.get(other.job_id)
+    reclaim = f", whose account {preemptor.account} takes back what it is guaranteed" if notice.is_reclaim else ""
+    claim = cluster.claims.get(preemptor.job_id)
     where = f" in reservation {claim.reservation}" if claim is not None and claim.reservation else ""
-    return f"to job {other.label} of {other.user}{where}{reclaim}"
+    return f"to job {preemptor.label} of {preemptor.user}{where}{reclaim}"
 
 
 def grace_s(draft: TurnBuilder, job: Job) -> int:
-    """From TERM to KILL."""
-    most = draft.policy.timers.grace_s
-    return most if job.spec.grace_s is None else min(most, job.spec.grace_s)
+    """Seconds from TERM to KILL."""
+    max_s = draft.policy.timers.grace_s
+    return max_s if job.spec.grace_s is None else min(max_s, job.spec.grace_s)

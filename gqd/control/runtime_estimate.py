@@ -1,6 +1,6 @@
-"""How long a job is expected to run, said once, when it is submitted or its limit is changed.  Pure.
+"""Run-time estimates, made once when a job is submitted or its time limit changes.  Pure.
 
-An expectation orders the queue and fills holes; it never ends a job, and no promised start rests on it.
+An estimate affects queue order and backfill.  It never ends a job, and no promised start depends on it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 
 def expected_s(
-    draft: TurnBuilder, who: Member, resources: ResourceRequest, asked_s: int | None, time_limit_s: int | None
+    draft: TurnBuilder, member: Member, resources: ResourceRequest, asked_s: int | None, time_limit_s: int | None
 ) -> float | None:
-    """The limit that its owner asked for, else what the last jobs like it took, and never more than its limit.
+    """Expected run time in seconds; None: unknown.
 
-    By the policy's `expect` only the limit counts; None: nobody knows.
+    The time limit if the owner set one, else a prediction from the last jobs like it, capped by the limit.  With the
+    policy `expect = "limit"` only the limit counts.
     """
     scheduling = draft.policy.scheduling
     is_own_limit = asked_s is not None and time_limit_s is not None
     if is_own_limit or scheduling.expect == "limit":
         return None if time_limit_s is None else float(time_limit_s)
-    guessed_s = predict(draft.cluster.lengths, who, min_demand(resources).gpus, scheduling.history_jobs)
+    guessed_s = predict(draft.cluster.lengths, member, min_demand(resources).gpus, scheduling.history_jobs)
     if guessed_s is None:
         guessed_s = scheduling.expected_without_history_s
     return guessed_s if time_limit_s is None else min(guessed_s, float(time_limit_s))

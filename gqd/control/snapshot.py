@@ -1,4 +1,4 @@
-"""The cluster as the planner may see it: an immutable copy.  Pure."""
+"""Snapshots: the immutable copy of the cluster that the planner works on.  Pure."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from gqd.state.volatile import Volatile
 
 
 def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
-    """Nodes in natural order, the queue, and everything that holds resources.
+    """The snapshot for a pass: nodes in natural order, the queue, and everything that holds resources.
 
-    What is told of a node, of a job and of an attempt is the same object as long as it has not changed.
+    Views of nodes, jobs and attempts are cached: an unchanged record has the same object in the next snapshot.
     """
     limits = limit.view(cluster, policy, now)
     waiting = order_of(cluster, policy, now, limits)
@@ -66,14 +66,15 @@ def take(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Sn
 
 
 def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: float) -> Snapshot:
-    """The nodes, what holds them and what is kept of them, as if nobody waited."""
+    """The snapshot with an empty queue: nodes, running jobs, reservations and nominations."""
     nodes = _ordered(cluster)
     lent = lent_masks(cluster) if cluster.parked else {}
     free_cpus = [node.free_cpu_mask for node in nodes]
     free_gpus = [_free_gpus(node) if node.drained_gpus else node.free_gpu_mask for node in nodes]
-    for place, node in enumerate(nodes) if lent else ():
+    for node_index, node in enumerate(nodes) if lent else ():
         cpus, gpus = lent.get(node.name, (0, 0))
-        free_cpus[place], free_gpus[place] = free_cpus[place] & ~cpus, free_gpus[place] & ~gpus
+        free_cpus[node_index] &= ~cpus
+        free_gpus[node_index] &= ~gpus
     return Snapshot(
         now=now,
         policy=policy,
@@ -93,17 +94,17 @@ def without_queue(cluster: Cluster, policy: Policy, volatile: Volatile, now: flo
 
 
 def nodes_of(cluster: Cluster, volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
-    """In natural order."""
+    """The facts of all nodes, in natural order."""
     return _all_facts(_ordered(cluster), volatile, now)
 
 
-# ── who waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the queue ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Waiting:
-    """Jobs in an order that stays; each is only looked up when it is asked for.
+    """Pending jobs in a fixed order; each is looked up only when it is needed.
 
-    A pass goes on over several turns: what has changed since it began is told as held, for the next pass to see.
+    A pass may go on over several turns: jobs that changed since it began appear as held, and are left to the next pass.
     """
 
     def __init__(self, cluster: Cluster, policy: Policy, job_ids: Integers) -> None:
@@ -117,16 +118,16 @@ class Waiting:
         return len(self._job_ids)
 
     @overload
-    def __getitem__(self, place: int) -> PendingJob: ...
+    def __getitem__(self, index: int) -> PendingJob: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[PendingJob, ...]: ...
-    def __getitem__(self, place: int | slice) -> PendingJob | tuple[PendingJob, ...]:
-        if isinstance(place, slice):
-            return tuple([self._of(JobId(one)) for one in self._job_ids[place].tolist()])
-        return self._of(JobId(int(self._job_ids[place])))
+    def __getitem__(self, index: slice) -> tuple[PendingJob, ...]: ...
+    def __getitem__(self, index: int | slice) -> PendingJob | tuple[PendingJob, ...]:
+        if isinstance(index, slice):
+            return tuple([self._of(JobId(job_id)) for job_id in self._job_ids[index].tolist()])
+        return self._of(JobId(int(self._job_ids[index])))
 
     def __iter__(self) -> Iterator[PendingJob]:
-        return (self._of(JobId(one)) for one in self._job_ids.tolist())
+        return (self._of(JobId(job_id)) for job_id in self._job_ids.tolist())
 
     def _of(self, job_id: JobId) -> PendingJob:
         queue = self._cluster.queue
@@ -147,18 +148,18 @@ def _not_now(job_id: JobId, job: Job | None, policy: Policy) -> PendingJob:
 
 
 def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
-    places = waiting.places
+    positions = waiting.places
     return PendingColumns(
         job_id=waiting.job_ids,
-        shape=queue.integers("shape")[places],
-        expected_s=queue.floats("expected_s")[places],
-        time_limit_s=queue.floats("time_limit_s")[places],
-        since=queue.since()[places],
+        shape=queue.integers("shape")[positions],
+        expected_s=queue.floats("expected_s")[positions],
+        time_limit_s=queue.floats("time_limit_s")[positions],
+        since=queue.since()[positions],
         band=waiting.band,
         priority=waiting.priority,
-        reservation=queue.integers("reservation")[places],
-        member=queue.integers("member")[places],
-        qos=queue.integers("qos")[places],
+        reservation=queue.integers("reservation")[positions],
+        member=queue.integers("member")[positions],
+        qos=queue.integers("qos")[positions],
         reservations=queue.reservations,
         members=queue.members,
         names_of_qos=queue.qos,
@@ -170,7 +171,7 @@ def _columns(queue: PendingQueue, waiting: Order) -> PendingColumns:
 
 
 def _ordered(cluster: Cluster) -> tuple[Node, ...]:
-    """In natural order; nodes seldom come and go."""
+    """Nodes in natural order, cached until a node comes or goes."""
     known = cluster.ordered_nodes
     if known is None:
         known = cluster.ordered_nodes = tuple(sorted(cluster.nodes.values(), key=natural_order))
@@ -178,16 +179,19 @@ def _ordered(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def _all_facts(nodes: tuple[Node, ...], volatile: Volatile, now: float) -> tuple[NodeFacts, ...]:
-    """The same tuple as before if all are.  That most nodes are well is seen here, without a call for each."""
-    strangers = nodes_with_strangers(nodes, volatile)
+    """The facts of the nodes; the same tuple as before if none has changed.
+
+    Healthy nodes, which are most, are recognised inline, without a call for each.
+    """
+    orphans = nodes_with_orphans(nodes, volatile)
     links = volatile.links
     facts = [
         view
         if isinstance(view := node.view, NodeFacts)
-        and not (view.unavailable or strangers or node.is_down or node.is_lost or node.is_drained)
+        and not (view.unavailable or orphans or node.is_down or node.is_lost or node.is_drained)
         and node.backoff_until <= now
         and node.name in links
-        else _facts_view(node, volatile, node.name in strangers, now)
+        else _facts_view(node, volatile, node.name in orphans, now)
         for node in nodes
     ]
     before = volatile.nodes_view
@@ -196,8 +200,8 @@ def _all_facts(nodes: tuple[Node, ...], volatile: Volatile, now: float) -> tuple
     return cast(tuple[NodeFacts, ...], before)
 
 
-def _facts_view(node: Node, volatile: Volatile, has_strangers: bool, now: float) -> NodeFacts:
-    unavailable = _unavailable_because(node, volatile, has_strangers, now)
+def _facts_view(node: Node, volatile: Volatile, has_orphans: bool, now: float) -> NodeFacts:
+    unavailable = _unavailable_because(node, volatile, has_orphans, now)
     view = node.view
     if not isinstance(view, NodeFacts) or view.unavailable != unavailable:
         view = node.view = _facts(node, unavailable)
@@ -205,7 +209,7 @@ def _facts_view(node: Node, volatile: Volatile, has_strangers: bool, now: float)
 
 
 def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
-    """n2 before n10."""
+    """Sort key of a node by the numbers in its name: n2 before n10."""
     return _natural_order(node.name)
 
 
@@ -213,20 +217,20 @@ def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
 def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
     parts: list[tuple[int, int | str]] = []
     word = ""
-    for one in f"{name}\0":
-        if word and one.isdecimal() != word[0].isdecimal():
+    for character in f"{name}\0":
+        if word and character.isdecimal() != word[0].isdecimal():
             parts.append((0, int(word)) if word.isdecimal() else (1, word))
             word = ""
-        word += one
+        word += character
     return tuple(parts)
 
 
 def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:
     """Why the node gets no jobs; empty if it may."""
-    return _unavailable_because(node, volatile, bool(nodes_with_strangers((node,), volatile)), now)
+    return _unavailable_because(node, volatile, bool(nodes_with_orphans((node,), volatile)), now)
 
 
-def _unavailable_because(node: Node, volatile: Volatile, has_strangers: bool, now: float) -> str:
+def _unavailable_because(node: Node, volatile: Volatile, has_orphans: bool, now: float) -> str:
     if node.is_down:
         return f"down: {node.reason}"
     if node.is_lost:
@@ -237,17 +241,16 @@ def _unavailable_because(node: Node, volatile: Volatile, has_strangers: bool, no
         return "not heard since the controller started"
     if node.backoff_until > now:
         return "left out after a failed launch"
-    return BEING_CLEANED if has_strangers else ""
+    return BEING_CLEANED if has_orphans else ""
 
 
 BEING_CLEANED = "being cleaned of jobs that it ran before"
 
 
-def nodes_with_strangers(nodes: Sequence[Node], volatile: Volatile) -> set[str]:
-    """They have something of attempts that have no part there (they were removed, and joined again), and were told to
-    stop it.
+def nodes_with_orphans(nodes: Sequence[Node], volatile: Volatile) -> set[str]:
+    """Names of nodes that were ordered to stop attempts that have no part there (e.g. after they left and rejoined).
 
-    What they use is in nobody's books.
+    The resources that such attempts use are not accounted for.
     """
     if not volatile.stop_orders:
         return set()
@@ -261,8 +264,8 @@ def _facts(node: Node, unavailable: str) -> NodeFacts:
     drained: dict[str, int] = {}
     sizes: dict[int, int] = {}
     for gpu in inventory.gpus:
-        of = drained if gpu.index in node.drained_gpus else masks
-        of[gpu.type] = of.get(gpu.type, 0) | (1 << gpu.index)
+        by_type = drained if gpu.index in node.drained_gpus else masks
+        by_type[gpu.type] = by_type.get(gpu.type, 0) | (1 << gpu.index)
         sizes[gpu.memory_mib] = sizes.get(gpu.memory_mib, 0) | (1 << gpu.index)
     return NodeFacts(
         name=node.name,
@@ -284,7 +287,7 @@ def _facts(node: Node, unavailable: str) -> NodeFacts:
 
 
 def _free_resources(nodes: Sequence[Node]) -> dict[str, Integers]:
-    """Generic resources, by place; what a node has not is 0."""
+    """Resource → free count on each node, by node index; 0 on nodes that do not have it."""
     names = dict.fromkeys(name for node in nodes for name in node.inventory.resources)
     return {
         name: np.array([node.inventory.resources.get(name, 0) - node.used_resources.get(name, 0) for node in nodes])
@@ -293,7 +296,7 @@ def _free_resources(nodes: Sequence[Node]) -> dict[str, Integers]:
 
 
 def free_licenses(nodes: Iterable[Node], policy: Policy) -> dict[str, int]:
-    """Of the whole cluster; below 0 where there are fewer than there were."""
+    """Licence → free count in the cluster; below 0 if gq.toml has fewer now than jobs hold."""
     free = dict(policy.licenses)
     for node in nodes:
         for name, count in node.used_licenses.items() if node.used_licenses else ():
@@ -312,7 +315,7 @@ def _free_gpus(node: Node) -> int:
 
 
 def pending_job(job: Job, policy: Policy) -> PendingJob:
-    """Where it stands in the queue is not in it: that changes all the time."""
+    """The view of a pending job, without its queue position, which changes all the time."""
     return PendingJob(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -338,7 +341,7 @@ def pending_job(job: Job, policy: Policy) -> PendingJob:
 
 
 def _resume_s(job: Job) -> float | None:
-    """What it has measured, else what its owner says."""
+    """Seconds that the job needs to resume from a checkpoint: as measured, else as its owner says; None: unknown."""
     return job.spec.resume_s if job.resumed is None else job.resumed.cost_s
 
 
@@ -347,34 +350,34 @@ def _since(job: Job) -> float:
 
 
 def all_running(cluster: Cluster) -> tuple[RunningJob, ...]:
-    """What holds resources.  Those of which nothing has changed are looked at no closer: there may be thousands."""
-    views = [attempt.view or _told_anew(cluster, attempt) for attempt in cluster.holding.values()]
+    """The views of all attempts that hold resources; cached views are reused, since there may be thousands."""
+    views = [attempt.view or _new_view(cluster, attempt) for attempt in cluster.holding.values()]
     return cast(tuple[RunningJob, ...], tuple(views))
 
 
-def _told(cluster: Cluster, attempt: Attempt) -> RunningJob:
-    return cast(RunningJob, attempt.view or _told_anew(cluster, attempt))
+def _view(cluster: Cluster, attempt: Attempt) -> RunningJob:
+    return cast(RunningJob, attempt.view or _new_view(cluster, attempt))
 
 
-def _told_anew(cluster: Cluster, attempt: Attempt) -> RunningJob:
+def _new_view(cluster: Cluster, attempt: Attempt) -> RunningJob:
     view = attempt.view = _running(cluster, attempt)
     return view
 
 
 def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
-    """What the attempt still holds, and until when at most."""
+    """The view of an attempt: what it still holds, and until when at most."""
     job = cluster.jobs.get(attempt.attempt_id.job_id)
     is_current = job is not None and job.attempt_id == attempt.attempt_id
     ends_at = None
-    is_going_on = attempt.suspended_at is None  # else nobody knows when it will be over
+    is_going_on = attempt.suspended_at is None  # otherwise its end is unknown
     if is_current and job is not None and is_going_on and (limit_s := time_limit_of(job, attempt)) is not None:
         ends_at = (attempt.start_at or attempt.allocated_at) + limit_s + attempt.suspended_s
     parked, way = cluster.parked.get(attempt.attempt_id), attempt.preemption
     if parked is not None and parked.lent is not None:
-        way = None  # it gives nothing more
+        way = None  # it has given what it can
     parts = list(attempt.parts.items())
-    if attempt.elastic is not None:  # the rest is told apart: see `_given_up`
-        parts = [each for each in parts if not is_left(attempt, each[0]) and not is_going(attempt, each[0])]
+    if attempt.elastic is not None:  # the rest follows from `_given_up`
+        parts = [(node, part) for node, part in parts if not is_left(attempt, node) and not is_going(attempt, node)]
     grants = tuple([staying(attempt, part.grant) for _, part in parts])
     if way is not None:
         ends_at = way.ends_at if ends_at is None else min(ends_at, way.ends_at)
@@ -413,70 +416,77 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
 
 
 def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
-    """None: its GPUs stay what they are now, since it does not run, gives way, borrows, is giving some up already, or
-    its node knows no better."""
-    one, node = attempt.elastic, cluster.nodes.get(attempt.batch_node)
-    if one is None or one.keeps is not None or one.going or node is None:
+    """The resize bounds of an elastic job; None: it cannot be resized now.
+
+    It is not running, is being preempted, borrows, is giving up GPUs already, or has a node that is too old.
+    """
+    elastic, node = attempt.elastic, cluster.nodes.get(attempt.batch_node)
+    if elastic is None or elastic.keeps is not None or elastic.going or node is None:
         return None
-    if not (node.inventory.can_join if one.is_of_nodes else node.inventory.can_resize):
+    if not (node.inventory.can_join if elastic.is_of_nodes else node.inventory.can_resize):
         return None
     if job.state is not JobState.RUNNING or attempt.preemption is not None or attempt.suspended_at is not None:
         return None
     if attempt.occurrence is not None:
         return None
     if attempt.borrows:
-        return None  # what it has is in part not for it
+        return None  # part of its resources is reserved for others
     request = job.spec.resources
     lead_s = shrink_notice_s(job.spec.signal)
-    if one.is_of_nodes:
-        joined = tuple(node for node, _ in one.joined)
+    if elastic.is_of_nodes:
+        joined = tuple(node for node, _ in elastic.joined)
         share = Share(request, job.partition)
-        return Stretch((), one.takes, None, 0, one.generation, lead_s, share=share, joined=joined)
+        return Stretch((), elastic.takes, None, 0, elastic.generation, lead_s, share=share, joined=joined)
     kind = (request.gpu_type, request.min_gpu_mem_mib or 0)
-    return Stretch(one.least, one.takes, *kind, one.generation, lead_s, one.cpus_per_gpu, one.least_cpus)
+    return Stretch(
+        elastic.least, elastic.takes, *kind, elastic.generation, lead_s, elastic.cpus_per_gpu, elastic.least_cpus
+    )
 
 
 def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
-    """By elastic jobs, until their nodes say that it is free; nobody counts on what is late."""
+    """Resources that elastic jobs are giving up, as pseudo jobs until the nodes report them free.
+
+    Overdue releases count as stranded, so that no plan relies on them.
+    """
     for attempt in cluster.elastic.values():
-        for going, ends_at in ((one.grant, one.ends_at) for one in going_of(attempt)):
+        for going, ends_at in ((release.grant, release.ends_at) for release in going_of(attempt)):
             claims = ((claim.job_id, grant) for claim in cluster.claims.values() for grant in claim.grants)
             kept = {job_id: grant for job_id, grant in claims if grant.node == going.node}
-            parts = parts_going(_told(cluster, attempt), going, ends_at, kept)
+            parts = parts_going(_view(cluster, attempt), going, ends_at, kept)
             is_late = now > ends_at + OVERDUE_S or attempt.parts[going.node].is_stranded
             yield from (replace(part, is_stranded=True) for part in parts) if is_late else parts
 
 
 def _saved_at(attempt: Attempt) -> float | None:
-    """While it stood still nothing was done that could be lost."""
+    """The instant up to which the job's work is saved, moved by the time that it was suspended."""
     if attempt.start_at is None:
         return None
     return max(attempt.start_at + attempt.suspended_s, attempt.checkpoint_at or 0.0)
 
 
 def claims_of(cluster: Cluster, now: float) -> tuple[Claim, ...]:
-    """What is kept for those to whom others give way."""
-    return tuple([_claim(cluster, one, now) for one in cluster.claims.values()])
+    """The resources that are earmarked for preemptors."""
+    return tuple([_claim(cluster, claim, now) for claim in cluster.claims.values()])
 
 
-def _claim(cluster: Cluster, one: ClaimRecord, now: float) -> Claim:
-    job = cluster.jobs[one.job_id]
-    there = [cluster.holding.get(attempt_id) for attempt_id in one.victims]
-    parked = (cluster.parked.get(attempt_id) for attempt_id in one.victims)
-    ways = [(each.attempt_id, each.preemption) for each in there if each is not None]
-    ends = [_told(cluster, attempt).ends_at or now for attempt in there if attempt is not None]
-    ends += [giver.ends_at for giver in givers_to(cluster, one)]
+def _claim(cluster: Cluster, claim: ClaimRecord, now: float) -> Claim:
+    job = cluster.jobs[claim.job_id]
+    victims = [cluster.holding.get(attempt_id) for attempt_id in claim.victims]
+    parked = (cluster.parked.get(attempt_id) for attempt_id in claim.victims)
+    ways = [(victim.attempt_id, victim.preemption) for victim in victims if victim is not None]
+    ends = [_view(cluster, attempt).ends_at or now for attempt in victims if attempt is not None]
+    ends += [giver.ends_at for giver in givers_to(cluster, claim)]
     return Claim(
-        job_id=one.job_id,
-        grants=one.grants,
+        job_id=claim.job_id,
+        grants=claim.grants,
         until=max([now, *ends]),
         user=job.user,
         time_limit_s=job.time_limit_s,
         expected_s=job.expected_s,
-        reservation=one.reservation,
-        occurrence=one.occurrence,
-        parks=frozenset(each.job_id for each, way in ways if way is not None and way.parks),
-        parked=tuple(each.lent for each in parked if each is not None and each.lent is not None),
+        reservation=claim.reservation,
+        occurrence=claim.occurrence,
+        parks=frozenset(victim.job_id for victim, way in ways if way is not None and way.parks),
+        parked=tuple(victim.lent for victim in parked if victim is not None and victim.lent is not None),
     )
 
 
@@ -484,50 +494,55 @@ def _claim(cluster: Cluster, one: ClaimRecord, now: float) -> Claim:
 
 
 def booked_of(reservations: Iterable[Reservation], clear_time_s: float, now: float) -> tuple[Booked, ...]:
-    """What is kept, now and later, by its begin: whether a tick has begun or ended an occurrence yet or not."""
-    told = [
-        _booked(reservation, one, one.begin_at - clear_time_s)
+    """Present and future occurrences of reservations, by begin, whether or not a tick has opened or closed them yet."""
+    windows = [
+        _booked(reservation, window, window.begin_at - clear_time_s)
         for reservation in reservations
-        for one in reservation.occurrences.values()
-        if one.end_at > now
+        for window in reservation.occurrences.values()
+        if window.end_at > now
     ]
-    told.sort(key=lambda one: (one.begin_at, one.name))
+    windows.sort(key=lambda window: (window.begin_at, window.name))
     by_node: dict[str, list[tuple[float, str, Grant]]] = {}
-    for one in told:
-        for grant in one.grants:
-            by_node.setdefault(grant.node, []).append((one.begin_at, one.name, grant))
-    return tuple(_before_next(one, by_node, clear_time_s) for one in told)
+    for window in windows:
+        for grant in window.grants:
+            by_node.setdefault(grant.node, []).append((window.begin_at, window.name, grant))
+    return tuple(_before_next(window, by_node, clear_time_s) for window in windows)
 
 
-def _before_next(one: Booked, by_node: dict[str, list[tuple[float, str, Grant]]], clear_time_s: float) -> Booked:
-    """With what comes after it on the same; nothing is kept twice, so that does not begin before this ends."""
-    follow = [found for grant in one.grants if (found := _follower(one, grant, by_node[grant.node], clear_time_s))]
-    if not follow:
-        return one
-    begin_at, name = min(follow)
-    return replace(one, next_clear_at=begin_at - clear_time_s, next_name=name)
+def _before_next(window: Booked, by_node: dict[str, list[tuple[float, str, Grant]]], clear_time_s: float) -> Booked:
+    """The occurrence, with the begin and name of the next one on any of its resources.
+
+    Occurrences never overlap, so the next one begins after the end of this one.
+    """
+    followers = [
+        found for grant in window.grants if (found := _follower(window, grant, by_node[grant.node], clear_time_s))
+    ]
+    if not followers:
+        return window
+    begin_at, name = min(followers)
+    return replace(window, next_clear_at=begin_at - clear_time_s, next_name=name)
 
 
 def _follower(
-    one: Booked, own: Grant, on_node: list[tuple[float, str, Grant]], clear_time_s: float
+    window: Booked, own: Grant, on_node: list[tuple[float, str, Grant]], clear_time_s: float
 ) -> tuple[float, str] | None:
-    for begin_at, name, grant in on_node[bisect_left(on_node, one.end_at, key=lambda told: told[0]) :]:
-        if begin_at >= one.end_at + clear_time_s:
+    for begin_at, name, grant in on_node[bisect_left(on_node, window.end_at, key=lambda later: later[0]) :]:
+        if begin_at >= window.end_at + clear_time_s:
             return None
-        if name != one.name and shares(own, grant):
+        if name != window.name and shares(own, grant):
             return begin_at, name
     return None
 
 
-def _booked(reservation: Reservation, one: Occurrence, clear_at: float) -> Booked:
+def _booked(reservation: Reservation, occurrence: Occurrence, clear_at: float) -> Booked:
     booking = reservation.booking
     return Booked(
         name=reservation.name,
-        number=one.number,
+        number=occurrence.number,
         clear_at=clear_at,
-        begin_at=one.begin_at,
-        end_at=one.end_at,
-        grants=one.grants,
+        begin_at=occurrence.begin_at,
+        end_at=occurrence.end_at,
+        grants=occurrence.grants,
         owner=reservation.owner,
         users=booking.users,
         accounts=booking.accounts,

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 MAX_TASKS = 100_000
-"""Of one step, and of whatever else it counts."""
+"""Upper bound of tasks, CPUs and GPUs of one step."""
 
 
 def decide_create(draft: TurnBuilder, job: Job, request: StepRequest, key: bytes) -> client.StepCreated | None:
-    """Make the step, or None: it must wait for what other steps hold, or until its node has said that the job runs.
+    """Create the step, or None: it has to wait for resources of other steps, or for the job's start.
 
-    `Refusal` if it can never be.
+    `Refusal` if the step can never run.
     """
     if job.state is JobState.STARTING and draft.cluster.attempts[job.attempt_id].was_let_go:
         return None
@@ -40,7 +40,7 @@ def decide_create(draft: TurnBuilder, job: Job, request: StepRequest, key: bytes
     _refuse_nonsense(request)
     attempt = draft.cluster.attempts[job.attempt_id]
     if attempt.suspended_at is not None:
-        return None  # it begins when the job goes on
+        return None  # the step starts when the job is resumed
     limits = draft.policy.limits
     if attempt.next_step >= limits.steps_per_job:
         raise Refusal("too_many_steps", f"job {job.job_id} has had its {limits.steps_per_job} steps")
@@ -72,7 +72,7 @@ def decide_create(draft: TurnBuilder, job: Job, request: StepRequest, key: bytes
 
 
 def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]]]:
-    """Per live node: CPUs and GPUs that no step has; with overlap all of them."""
+    """Live node → (CPUs, GPUs) that no step uses; with `overlap` all of the job's."""
     free = {
         node: (set(part.grant.cpus), set(staying(attempt, part.grant).gpus))
         for node, part in attempt.parts.items()
@@ -91,7 +91,7 @@ def _free(attempt: Attempt, overlap: bool) -> dict[str, tuple[set[int], set[int]
 def layout_of(
     request: StepRequest, job: Job, attempt: Attempt, free: dict[str, tuple[set[int], set[int]]]
 ) -> StepLayout | None:
-    """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal`: more than the allocation has."""
+    """Tasks, CPUs and GPUs on each node; None: not free now.  `Refusal` if the allocation is too small."""
     if job.spec.resources.roles or request.roles:
         return step_roles.layout_of(request, job, attempt, free, layout_on)
     return layout_on(staying_on(attempt), request, job, job.spec.resources, free)
@@ -104,7 +104,7 @@ def layout_on(
     asked: RoleRequest,
     free: dict[str, tuple[set[int], set[int]]],
 ) -> StepLayout | None:
-    """On what the job, or a role of it, was granted; `asked` is what was asked for it."""
+    """The layout within the grants of the job or of one role; `asked` is the request of that job or role."""
     grants = _grants(request, granted, free)
     tasks = _tasks(request, grants)
     wanted_gpus = _gpus(request, job, [grant for grant in grants if tasks[grant.node]], tasks)
@@ -135,14 +135,14 @@ def layout_on(
         name=request.name,
         parts=tuple(parts),
         cpus_per_task=cpus_per_task,
-        gpus_per_task=request.gpus_per_task or (None if _says_gpus(request) else asked.gpus_per_task),
+        gpus_per_task=request.gpus_per_task or (None if _names_gpus(request) else asked.gpus_per_task),
         kill_on_bad_exit=job.spec.kill_on_bad_exit if request.kill_on_bad_exit is None else request.kill_on_bad_exit,
         overlap=request.overlap,
     )
 
 
 def _cpus_on(request: StepRequest, grant: Grant, cpus: int) -> int:
-    """CPUs of the step on one node; only steps that share may want more than the job has there."""
+    """CPUs of the step on one node; only steps with --overlap may ask for more than the job has there."""
     if cpus > len(grant.cpus) and not request.overlap:
         raise Refusal(
             "step_too_large",
@@ -172,7 +172,7 @@ def _grants(
 
 
 def _tasks(request: StepRequest, grants: list[Grant]) -> dict[str, int]:
-    """Tasks per node: as said, else as the job has them; a number is dealt out in blocks, as evenly as can be."""
+    """Tasks per node: as requested, else as allocated; a total is spread as evenly as possible, in node order."""
     if request.ntasks_per_node and request.ntasks is None:
         return {grant.node: request.ntasks_per_node for grant in grants}
     as_allocated = {grant.node: grant.tasks for grant in grants}
@@ -187,13 +187,13 @@ def _tasks(request: StepRequest, grants: list[Grant]) -> dict[str, int]:
     return tasks
 
 
-def _says_gpus(request: StepRequest) -> bool:
+def _names_gpus(request: StepRequest) -> bool:
     return not (request.gpus is None and request.gpus_per_node is None and request.gpus_per_task is None)
 
 
 def _gpus(request: StepRequest, job: Job, grants: list[Grant], tasks: dict[str, int]) -> dict[str, int]:
-    """GPUs of the step on each node; unless said, all that the job has there."""
-    if not _says_gpus(request):
+    """GPUs of the step on each node; by default all that the job has there."""
+    if not _names_gpus(request):
         return {grant.node: len(grant.gpus) for grant in grants}
     if request.gpus_per_task is not None:
         wanted = {grant.node: request.gpus_per_task * tasks[grant.node] for grant in grants}
@@ -212,17 +212,17 @@ def _gpus(request: StepRequest, job: Job, grants: list[Grant], tasks: dict[str, 
 
 
 def _deal_gpus(total: int, grants: list[Grant]) -> dict[str, int]:
-    """A number over all nodes, as evenly as the job's GPUs allow; what is too much stays on the first node."""
+    """Spread a number of GPUs over the nodes as evenly as possible; any excess is put on the first node."""
     wanted = {grant.node: 0 for grant in grants}
     room = {grant.node: len(grant.gpus) for grant in grants}
     for _ in range(min(total, sum(room.values()))):
-        wanted[min((one for one in room if wanted[one] < room[one]), key=lambda one: wanted[one])] += 1
+        wanted[min((node for node in room if wanted[node] < room[node]), key=lambda node: wanted[node])] += 1
     wanted[grants[0].node] += max(0, total - sum(room.values()))
     return wanted
 
 
 def decide_end(draft: TurnBuilder, step: Step) -> None:
-    """End it on all its nodes: TERM, grace, KILL."""
+    """End the step on all its nodes: TERM, grace time, KILL."""
     draft.volatile.ending_steps.add(step.step_id)
     for part in step.layout.parts:
         orders.send_step(draft, step, part.node)
@@ -263,7 +263,7 @@ def on_ended(draft: TurnBuilder, node: str, report: wire.StepEnded) -> None:
     if step is None or node in step.part_ends or not _is_on(step, node):
         return
     attempt = draft.cluster.attempts[report.step_id.attempt_id]
-    goes_on = _goes_on(attempt, step, node)
+    goes_on = _continues_without(attempt, step, node)
     draft.emit(
         event.StepPartEnded(
             at=draft.now,
@@ -277,15 +277,15 @@ def on_ended(draft: TurnBuilder, node: str, report: wire.StepEnded) -> None:
     _finish_if_over(draft, step)
 
 
-def _goes_on(attempt: Attempt, step: Step, node: str) -> bool:
-    """The job has left the node, and the step has others: how it ended there says nothing of either."""
+def _continues_without(attempt: Attempt, step: Step, node: str) -> bool:
+    """Whether an elastic job has left the node while its step has others: the end there is not a failure."""
     if attempt.end_at is not None or not is_left(attempt, node):
         return False
     return not all(is_left(attempt, part.node) for part in step.layout.parts)
 
 
 def _part_outcome(attempt: Attempt, report: wire.StepEnded) -> Outcome:
-    """The outcome that the node reports, or the job's where the job was ended while the step still ran.
+    """The outcome that the node reports, or the job's if the job was ended while the step still ran.
 
     gqrun passes the job's TERM on to tasks of every node, and they may end before their own node hears of the job's
     end: such a node can only report that they failed.
@@ -298,7 +298,7 @@ def _part_outcome(attempt: Attempt, report: wire.StepEnded) -> Outcome:
 
 
 def _ended_with(attempt: Attempt, report: wire.StepEnded) -> bool:
-    """The tasks ended after the job was ended; an older gqnode does not say when, and the exit code has to tell."""
+    """Whether the tasks ended because the job was ended, by their time or (older gqnodes) by their exit code."""
     if report.exit.shell_code in _CODES_OF_ENDING:
         return True
     if report.ended_at is None or attempt.end_at is None:
@@ -307,11 +307,11 @@ def _ended_with(attempt: Attempt, report: wire.StepEnded) -> bool:
 
 
 def lose_node(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """The node's part of every step is over; nobody saw how."""
+    """End the node's part of every step; how the tasks ended there is unknown."""
     for step in list(attempt.steps.values()):
         if _is_on(step, node) and node not in step.part_ends:
             draft.volatile.step_orders.pop((step.step_id, node), None)
-            goes_on = _goes_on(attempt, step, node)
+            goes_on = _continues_without(attempt, step, node)
             draft.emit(
                 event.StepPartEnded(
                     at=draft.now,
@@ -326,7 +326,7 @@ def lose_node(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
 
 
 def finish_all(draft: TurnBuilder, attempt: Attempt) -> None:
-    """The attempt is over: steps of which not every node has reported end with it."""
+    """The attempt has ended: end the steps that not every node has reported on."""
     for step in list(attempt.steps.values()):
         for part in step.layout.parts:
             draft.volatile.step_orders.pop((step.step_id, part.node), None)
@@ -353,7 +353,7 @@ _ENDED_FROM_OUTSIDE = (Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Ou
 MAX_CLOCK_SKEW_S = 1.0
 """Difference allowed between the clocks of a node and of the controller."""
 _CODES_OF_ENDING = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
-"""A shell between gqrun and what it runs passes on the signal as a code."""
+"""Exit codes by which a shell reports that its child died of TERM or KILL."""
 _GRAVEST_FIRST = (
     Outcome.OUT_OF_MEMORY,
     Outcome.NODE_FAIL,
@@ -364,12 +364,12 @@ _GRAVEST_FIRST = (
     Outcome.PREEMPTED,
     Outcome.CANCELLED,
 )
-"""Of how the parts of a step ended, what tells most: where one failed, the others were ended because of it."""
+"""Outcomes of parts, gravest first: the gravest is the step's, since one failure ends the other parts."""
 
 
 def _outcome(step: Step, worst: ExitStatus) -> Outcome:
     seen = {end.outcome for end in step.part_ends.values()}
-    gravest = next((one for one in _GRAVEST_FIRST if one in seen), Outcome.COMPLETED)
+    gravest = next((outcome for outcome in _GRAVEST_FIRST if outcome in seen), Outcome.COMPLETED)
     return Outcome.FAILED if gravest is Outcome.COMPLETED and not worst.is_success else gravest
 
 
@@ -378,7 +378,7 @@ def _is_on(step: Step, node: str) -> bool:
 
 
 def tick(draft: TurnBuilder) -> None:
-    """Repeat step orders that nobody acknowledged, to nodes that are there."""
+    """Repeat unacknowledged step orders to nodes that are connected."""
     for (step_id, node), sent_at in list(draft.volatile.step_orders.items()):
         step = _running(draft, step_id)
         if step is None or orders.owed_of_step(draft, step, node) is None:

@@ -1,7 +1,7 @@
-"""Steps of a job that is a gang of roles: whose tasks they are, and what these have on each node.  Pure.
+"""Steps of jobs with roles: the roles whose tasks a step runs, and their resources on each node.  Pure.
 
-A step has the tasks of all roles, or of those that it names, in the order of the roles; each task has what its role was
-granted on its node, and nothing of the others'.  A step that says how many tasks, CPUs or GPUs it wants is laid out
+A step runs the tasks of all roles, or of the roles that it names, in role order; each task has what its role was
+granted on its node, and nothing of the other roles.  A step that asks for a number of tasks, CPUs or GPUs is laid out
 over the whole job, without roles, or over the one role that it names.
 """
 
@@ -24,7 +24,10 @@ _SIZES = ("nodes", "ntasks", "ntasks_per_node", "cpus_per_task", "gpus", "gpus_p
 
 
 def layout_of(request: StepRequest, job: Job, attempt: Attempt, free: _Free, layout_on: _LayoutOn) -> StepLayout | None:
-    """None: it must wait for other steps; `Refusal`: it can never be.  `layout_on` is that of steps without roles."""
+    """The layout of a step, or None: it has to wait for other steps; `Refusal` if it can never run.
+
+    `layout_on` lays out steps without roles.
+    """
     chosen = _chosen(request, job)
     names = tuple(role.name for role in job.spec.resources.roles)
     if not any(getattr(request, name) is not None for name in _SIZES):
@@ -69,7 +72,7 @@ def _share(grant: Grant, role: Role) -> RoleShare | None:
 def _part_of_role(
     request: StepRequest, job: Job, attempt: Attempt, role: Role, free: _Free, layout_on: _LayoutOn
 ) -> StepLayout | None:
-    """As for a job that has only what this role was granted."""
+    """The layout of a step that asks for a number of tasks or resources of one role."""
     granted = tuple(
         Grant(node=grant.node, tasks=share.tasks, cpus=share.cpus, gpus=share.gpus)
         for grant in attempt.grants
@@ -154,8 +157,8 @@ def _part(node: str, roles: list[StepRole]) -> StepPart:
     return StepPart(
         node=node,
         first_rank=roles[0].first_rank,
-        tasks=sum(one.tasks for one in roles),
-        cpus=tuple(sorted(cpu for one in roles for cpu in one.cpus)),
-        gpus=tuple(sorted(gpu for one in roles for gpu in one.gpus)),
+        tasks=sum(role.tasks for role in roles),
+        cpus=tuple(sorted(cpu for role in roles for cpu in role.cpus)),
+        gpus=tuple(sorted(gpu for role in roles for gpu in role.gpus)),
         roles=tuple(roles),
     )

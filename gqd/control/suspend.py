@@ -1,8 +1,8 @@
-"""``gqctl suspend`` and ``resume``: a running job stands still, and goes on.  Pure.
+"""``gqctl suspend`` and ``resume``: the processes of a running job are stopped and continued.  Pure.
 
-A suspended job is a running one: it keeps its nodes, GPUs with what is in their memory, CPUs and memory, and is billed
-for them.  What stands still is its processes, and its time limit with them.  Its nodes are told until each says that
-it is so, also after a restart of either daemon.
+A suspended job counts as running: it keeps its nodes, CPUs, memory and GPUs with the contents of their memory, and is
+billed for them.  Its processes and its time limit are stopped.  The order is repeated until every node confirms it,
+also after a restart of either daemon.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 def decide_suspend(draft: TurnBuilder, body: client.SuspendJobs) -> client.JobsDone:
-    """Also of a job that is suspended already: it stays so."""
+    """Suspend running jobs; suspended ones stay suspended."""
     report = array.Report()
-    for one in array.select(draft.cluster, body.job_ids, body.tasks):
-        why_not = _why_not(draft, one)
+    for selection in array.select(draft.cluster, body.job_ids, body.tasks):
+        why_not = _why_not(draft, selection)
         if why_not:
-            report.refuse(one, why_not)
+            report.refuse(selection, why_not)
             continue
-        report.did(one)
-        held = draft.cluster.attempts[one.job.attempt_id]
+        report.did(selection)
+        held = draft.cluster.attempts[selection.job.attempt_id]
         if held.suspended_at is None:
             draft.emit(event.JobSuspended(at=draft.now, attempt_id=held.attempt_id))
             send_all(draft, held)
@@ -43,28 +43,30 @@ def decide_suspend(draft: TurnBuilder, body: client.SuspendJobs) -> client.JobsD
 
 
 def decide_resume(draft: TurnBuilder, body: client.ResumeJobs) -> client.JobsDone:
+    """Resume jobs that were suspended by hand."""
     report = array.Report()
-    for one in array.select(draft.cluster, body.job_ids, body.tasks):
-        held = draft.cluster.attempt_of(one.job)
+    for selection in array.select(draft.cluster, body.job_ids, body.tasks):
+        held = draft.cluster.attempt_of(selection.job)
         if held is None or held.suspended_at is None:
-            report.refuse(one, f"it is {_word(draft, one.job)}; only suspended jobs can be resumed")
+            report.refuse(selection, f"it is {_word(draft, selection.job)}; only suspended jobs can be resumed")
             continue
         if why_not := _why_not_by_hand(draft.cluster, held):
-            report.refuse(one, why_not)
+            report.refuse(selection, why_not)
             continue
-        report.did(one)
+        report.did(selection)
         draft.emit(event.JobResumed(at=draft.now, attempt_id=held.attempt_id))
         send_all(draft, held)
-        if one.job.spec.deadline_at is not None:  # that has not moved: less time is left for it
+        if selection.job.spec.deadline_at is not None:  # the deadline has not moved: less time is left
             for node in held.parts:
-                orders.send_time_limit(draft, one.job, node)
+                orders.send_time_limit(draft, selection.job, node)
     return report.answer()
 
 
-def _why_not(draft: TurnBuilder, one: Selection) -> str:
-    if one.job.state is not JobState.RUNNING:
-        return f"it is {_word(draft, one.job)}; only running jobs can be suspended"
-    held = draft.cluster.attempts[one.job.attempt_id]
+def _why_not(draft: TurnBuilder, selection: Selection) -> str:
+    """Why the job cannot be suspended; empty: it can."""
+    if selection.job.state is not JobState.RUNNING:
+        return f"it is {_word(draft, selection.job)}; only running jobs can be suspended"
+    held = draft.cluster.attempts[selection.job.attempt_id]
     if held.borrows:
         return f"it borrows from reservation {', '.join(held.borrows)}, and could not give way while it stands still"
     if why_not := _why_not_by_hand(draft.cluster, held):
@@ -77,14 +79,14 @@ def _why_not(draft: TurnBuilder, one: Selection) -> str:
 
 
 def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
-    """Why an administrator can neither suspend nor resume it now; empty: that is possible."""
-    known = cluster.parked.get(held.attempt_id)
-    if known is not None:
-        other = cluster.jobs.get(known.to)
-        label = known.to if other is None else other.label
+    """Why operators can neither suspend nor resume the job now; empty: they can."""
+    parked = cluster.parked.get(held.attempt_id)
+    if parked is not None:
+        other = cluster.jobs.get(parked.to)
+        label = parked.to if other is None else other.label
         return f"it is parked for job {label}, and goes on when that is over"
     if held.preemption is not None and held.preemption.parks:
-        return f"it gives way {requeue.to_whom(cluster, held)}, for which it is going to be parked"
+        return f"it gives way {requeue.preemptor_phrase(cluster, held)}, for which it is going to be parked"
     return ""
 
 
@@ -93,38 +95,38 @@ def _word(draft: TurnBuilder, job: Job) -> str:
 
 
 def send_all(draft: TurnBuilder, held: Attempt) -> None:
-    """That it is to stand still, or to go on."""
-    draft.volatile.wants_plan = True  # when it ends is another
+    """Order all nodes of the attempt to stop or continue it, as its state says."""
+    draft.volatile.wants_plan = True  # its expected end has changed
     for node in held.parts:
         _send(draft, held, node)
 
 
 def _send(draft: TurnBuilder, held: Attempt, node: str) -> None:
-    """Repeated until the node says that it is so."""
+    """Send the order to one node; it is repeated until the node confirms it."""
     draft.volatile.suspend_orders[held.attempt_id, node] = draft.now
-    known = draft.cluster.parked.get(held.attempt_id)
+    parked = draft.cluster.parked.get(held.attempt_id)
     order = wire.SetSuspended(
         attempt_id=held.attempt_id,
         is_suspended=held.suspended_at is not None,
-        parked_at=None if known is None else known.at,
+        parked_at=None if parked is None else parked.at,
     )
     draft.enqueue(SendOrder(node=node, order=order))
 
 
-# ── what nodes say ────────────────────────────────────────────────────────────────────────────────────────────
+# ── reports of nodes ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -> None:
-    """An older order may have come to it late."""
+    """A node reports whether the attempt is stopped; correct it if an outdated order arrived late."""
     draft.volatile.suspend_orders.pop((report.attempt_id, node), None)
-    meet(draft, report.attempt_id, node, report.is_suspended)
+    reconcile(draft, report.attempt_id, node, report.is_suspended)
 
 
-def meet(draft: TurnBuilder, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
-    """Tell the node, if it is not there as it is here."""
+def reconcile(draft: TurnBuilder, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
+    """Send the order again if the node's state differs, or its GPU memory report is still missing."""
     held = draft.cluster.attempts.get(attempt_id)
-    known = draft.cluster.parked.get(attempt_id)
-    is_asked = known is not None and known.lent is None  # what it holds of its GPUs
+    parked = draft.cluster.parked.get(attempt_id)
+    is_asked = parked is not None and parked.lent is None  # for the memory of its GPUs that it keeps
     if held is None or not _is_owed(draft, held, node):
         return
     if is_asked or is_suspended != (held.suspended_at is not None):
@@ -132,7 +134,7 @@ def meet(draft: TurnBuilder, attempt_id: AttemptId, node: str, is_suspended: boo
 
 
 def _is_owed(draft: TurnBuilder, held: Attempt, node: str) -> bool:
-    """The attempt is the job's, and is not being ended on this node."""
+    """Whether the attempt is the job's current one and is not being ended on this node."""
     job = draft.cluster.jobs.get(held.attempt_id.job_id)
     part = held.parts.get(node)
     is_current = job is not None and job.attempt_id == held.attempt_id
@@ -145,7 +147,7 @@ def tick(draft: TurnBuilder) -> None:
 
 
 def _end_late(draft: TurnBuilder) -> None:
-    """A deadline does not stand still; the nodes, which enforce it as a time limit, have let that stand."""
+    """End suspended jobs at their deadline: nodes enforce it as a time limit, which is stopped with the job."""
     for held in list(draft.cluster.holding.values()):
         job = None if held.suspended_at is None else draft.cluster.jobs.get(held.attempt_id.job_id)
         if job is None or job.state is not JobState.RUNNING or job.attempt_id != held.attempt_id:

@@ -20,7 +20,7 @@ class Turn:
     events: tuple[Event, ...] = ()
     """Durable facts, past tense."""
     effects: tuple[Effect, ...] = ()
-    """What the shell carries out after the commit."""
+    """Actions that the shell carries out after the commit."""
 
 
 def _job_of(event: Event) -> JobId | None:

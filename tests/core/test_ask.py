@@ -11,7 +11,7 @@ from gq.model.notice import NotifySettings, Target
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control.ask import MOST_OPEN
+from gqd.control.ask import MAX_OPEN
 from gqd.state.events import event
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, OLGA, SHARED, inventory, submit
@@ -144,10 +144,10 @@ def test_one_asks_once_until_it_is_answered() -> None:
 
 
 def test_one_user_has_so_many_open_favours_at_most_and_those_of_jobs_that_are_over_do_not_count() -> None:
-    host = host_with(*(submit(is_held=True) for _ in range(MOST_OPEN + 1)))
-    for job_id in range(1, MOST_OPEN + 1):
+    host = host_with(*(submit(is_held=True) for _ in range(MAX_OPEN + 1)))
+    for job_id in range(1, MAX_OPEN + 1):
         ask(host, job_id)
-    last = client.AskJob(job_id=MOST_OPEN + 1, text="and this?")
+    last = client.AskJob(job_id=MAX_OPEN + 1, text="and this?")
     assert refusal_of(host, last) == "too_many_asks"
 
     host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(1,))), peer=ALICE)

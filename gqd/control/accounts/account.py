@@ -1,7 +1,7 @@
-"""Accounts, members and QOS: set, removed, listed.  Pure.
+"""Accounts, members and QOS: set and remove them.  Pure.
 
-The tree of accounts has no cycles, nothing is removed that a job needs, and guarantees below an account never come to
-more than its own.
+Invariants: the account tree has no cycles, nothing that a job needs is removed, and the guarantees below an account
+never exceed its own.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 MAX_TEXT = 200
 MAX_FACTOR = 1_000_000.0
 MAX_DEPTH = 32
+"""Levels of the account tree, the root included."""
 MAX_SECONDS = 2**31
-"""Accounts above each other, the root among them."""
 FORGOTTEN_S = 1.0
-"""Weighted GPU-seconds: of who used less nothing is left to count."""
+"""Usage below this many weighted GPU-seconds counts as none."""
 MEMBERS_PER_ACCOUNT = 10
-"""So many times `limits.accounts`."""
+"""The limit of members, as a multiple of `limits.accounts`."""
 
 
 # ── accounts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_account(draft: TurnBuilder, who: Caller, body: client.SetAccount) -> client.Done:
+def decide_set_account(draft: TurnBuilder, caller: Caller, body: client.SetAccount) -> client.Done:
     account, cluster = body.account, draft.cluster
     refuse_bad_name("account", account.name)
     before = cluster.accounts.get(account.name)
@@ -65,8 +65,8 @@ def decide_set_account(draft: TurnBuilder, who: Caller, body: client.SetAccount)
     _refuse_bad_account(cluster, account)
     if before is None:
         refuse_too_many(draft)
-    if who.role < Role.OPERATOR:
-        _refuse_more_than_own(who, cluster, before, account)
+    if caller.role < Role.OPERATOR:
+        _refuse_more_than_own(caller, cluster, before, account)
     _refuse_guarantees(cluster, account)
     if before != account:
         draft.emit(event.AccountSet(at=draft.now, account=account))
@@ -93,7 +93,7 @@ def _refuse_bad_account(cluster: Cluster, account: AccountInfo) -> None:
 
 
 def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
-    """The tree is walked for every plan."""
+    """`Refusal` if the account tree would become too deep: it is walked for every plan."""
     above, below = len(account_path(cluster.accounts, account.parent)), 1
     if account.name in cluster.accounts:
         paths = (account_path(cluster.accounts, one) for one in cluster.accounts)
@@ -105,8 +105,8 @@ def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
         raise Refusal("too_deep", message, "choose a parent that is nearer to the root")
 
 
-def _refuse_more_than_own(who: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:
-    """What a coordinator deals out is only what their own accounts have."""
+def _refuse_more_than_own(caller: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:
+    """`Denied` if a coordinator sets the Unix group, or guarantees GPUs that the accounts above do not have."""
     if account.group != (before.group if before is not None else ""):
         message = f"the Unix group of account `{account.name}` is for operators to set: it says whose jobs go there"
         raise Denied("not_operator", message, "add members one by one, or ask an operator")
@@ -114,24 +114,26 @@ def _refuse_more_than_own(who: Caller, cluster: Cluster, before: AccountInfo | N
     if more <= (before.guaranteed_gpus or 0 if before is not None else 0):
         return
     path = account_path(cluster.accounts, account.parent)
-    own = [one for one in path if one in who.coordinates and one in cluster.accounts]
-    if all(cluster.accounts[one].guaranteed_gpus is None for one in own):
+    own = [
+        account_name for account_name in path if account_name in caller.coordinates and account_name in cluster.accounts
+    ]
+    if all(cluster.accounts[account_name].guaranteed_gpus is None for account_name in own):
         message = f"account `{account.name}` cannot be guaranteed {more} GPUs: none of your accounts above it has any"
         raise Denied("not_operator", message, "operators guarantee GPUs to your account; you deal those out")
 
 
 def _refuse_guarantees(cluster: Cluster, account: AccountInfo) -> None:
-    """What is guaranteed below an account is at most what the account itself is guaranteed, if it is."""
+    """`Refusal` if the guarantees below an account would exceed the guarantee of the account itself."""
     accounts = {**cluster.accounts, account.name: account}
     below: dict[str, list[str]] = {}
-    for one in accounts.values():
-        if one.name != ROOT:
-            below.setdefault(one.parent, []).append(one.name)
+    for child in accounts.values():
+        if child.name != ROOT:
+            below.setdefault(child.parent, []).append(child.name)
     for name in account_path(accounts, account.name):
         above = accounts.get(name)
         if above is None or above.guaranteed_gpus is None:
             continue
-        dealt = sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+        dealt = sum(_guaranteed(accounts, below, child) for child in below.get(name, ()))
         if dealt > above.guaranteed_gpus:
             message = f"the accounts below `{name}` would be guaranteed {dealt} GPUs, and `{name}` itself is guaranteed"
             hint = f"guarantee `{name}` at least {dealt} first, or guarantee less below it"
@@ -139,13 +141,13 @@ def _refuse_guarantees(cluster: Cluster, account: AccountInfo) -> None:
 
 
 def _guaranteed(accounts: dict[str, AccountInfo], below: dict[str, list[str]], name: str) -> int:
-    """To the account itself, else to those below it."""
+    """GPUs guaranteed to the account, else the sum of the guarantees below it."""
     own = accounts[name].guaranteed_gpus
-    return own if own is not None else sum(_guaranteed(accounts, below, one) for one in below.get(name, ()))
+    return own if own is not None else sum(_guaranteed(accounts, below, child) for child in below.get(name, ()))
 
 
 def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> client.Done:
-    """With the limits that are its own.  What was used in it goes on counting for the account above it."""
+    """Remove an account and its limits; its usage goes on counting for the account above it."""
     name, cluster = body.name, draft.cluster
     known_account(cluster, name)
     if name in (ROOT, DEFAULT_ACCOUNT):
@@ -171,7 +173,7 @@ def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> cli
 
 
 def _heir(draft: TurnBuilder, user: str, account: str) -> str:
-    """The account above, or empty: of the root nobody is a member, and nothing stands beside it that could gain."""
+    """The account that inherits the member's usage; empty: the usage is negligible, or the root is above."""
     cluster = draft.cluster
     used = cluster.members[user, account].usage.value_at(draft.now, cluster.half_life_s)
     above = cluster.accounts[account].parent
@@ -181,7 +183,7 @@ def _heir(draft: TurnBuilder, user: str, account: str) -> str:
 # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set_member(draft: TurnBuilder, who: Caller, body: client.SetMember) -> client.Done:
+def decide_set_member(draft: TurnBuilder, caller: Caller, body: client.SetMember) -> client.Done:
     cluster = draft.cluster
     info = msgspec.structs.replace(body.member, from_group=False)
     known_account(cluster, info.account)
@@ -195,19 +197,27 @@ def decide_set_member(draft: TurnBuilder, who: Caller, body: client.SetMember) -
     if known is None and len(cluster.members) >= (most := MEMBERS_PER_ACCOUNT * draft.policy.limits.accounts):
         raise Refusal("too_many_members", f"there are {most} members already", "raise limits.accounts in gq.toml")
     if info.is_default:
-        _take_default(draft, who, info)
+        _take_default(draft, caller, info)
     if known is None or known.info != info:
         draft.emit(event.MemberSet(at=draft.now, member=info))
         draft.volatile.wants_plan = True
     return client.Done()
 
 
-def _take_default(draft: TurnBuilder, who: Caller, info: MemberInfo) -> None:
-    """A user has one default account."""
+def _take_default(draft: TurnBuilder, caller: Caller, info: MemberInfo) -> None:
+    """Take the default mark from the user's other accounts: there is only one default account."""
     cluster = draft.cluster
-    others = [one for one in cluster.associations.accounts_of_user.get(info.user, ()) if one != info.account]
-    before = [one for one in others if cluster.members[info.user, one].info.is_default]
-    foreign = [one for one in before if who.role < Role.OPERATOR and one not in who.coordinates]
+    others = [
+        account_name
+        for account_name in cluster.associations.accounts_of_user.get(info.user, ())
+        if account_name != info.account
+    ]
+    before = [account_name for account_name in others if cluster.members[info.user, account_name].info.is_default]
+    foreign = [
+        account_name
+        for account_name in before
+        if caller.role < Role.OPERATOR and account_name not in caller.coordinates
+    ]
     if foreign:
         message = f"the default account of {info.user} is `{foreign[0]}`, which you do not coordinate"
         raise Denied("not_coordinator", message, "add them without --default, or ask an operator")
@@ -217,7 +227,7 @@ def _take_default(draft: TurnBuilder, who: Caller, info: MemberInfo) -> None:
 
 
 def decide_remove_member(draft: TurnBuilder, body: client.RemoveMember) -> client.Done:
-    """What they used goes on counting for the account: nobody's usage is forgotten by who leaves and comes back."""
+    """Remove a member.  A member with usage is kept without rights, so that leaving and rejoining resets nothing."""
     cluster, user, account = draft.cluster, body.user, body.account
     known_account(cluster, account)
     member = cluster.members.get((user, account))
@@ -270,7 +280,7 @@ def decide_set_qos(draft: TurnBuilder, body: client.SetQos) -> client.Done:
 
 
 def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
-    """Who gives way to somebody must never come to take it back from them."""
+    """`Refusal` for bad preemption settings, above all for QOS that would preempt each other in a circle."""
     if not 0 <= qos.min_run_s <= MAX_SECONDS:
         raise Refusal("bad_number", f"the least time to run {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
     if qos.borrows_reserved and qos.preempt_mode is PreemptMode.OFF:
@@ -286,7 +296,7 @@ def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
 
 
 def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, None]:
-    """Those QOS, what they preempt, and what that preempts."""
+    """All QOS that are preempted directly or indirectly, beginning with `names` themselves."""
     reached = dict.fromkeys(names)
     waiting = list(reached)
     while waiting:
@@ -298,7 +308,7 @@ def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, 
 
 
 def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done:
-    """With the limits that are its own.  One that is always there is as it was at first again."""
+    """Remove a QOS and its limits; a built-in QOS is reset to its defaults."""
     name, cluster = body.name, draft.cluster
     known_qos(cluster, name)
     if name in BUILT_IN_QOS and name not in cluster.qos:
@@ -317,7 +327,7 @@ def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done
     return client.Done(text=f"QOS {name} is again as it was at first" if name in BUILT_IN_QOS else "")
 
 
-# ── checks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _refuse_bad_text(what: str, text: str) -> None:

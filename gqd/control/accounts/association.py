@@ -1,6 +1,6 @@
-"""Which account and QOS a job gets, and whether it may use them and its partition.  Pure; changes nothing.
+"""Associations: the account and QOS of a job, and whether its owner may use them and the partition.  Pure; no changes.
 
-Whom a list of access names is judged when a job is submitted or moved, since groups are known of who asks only.
+Access lists are checked when a job is submitted or moved, since only then the groups of the user are known.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ MAX_LISTED = 8
 
 
 class User(NamedTuple):
-    """Whose job it is."""
+    """The owner of a job, with the Unix groups as far as they are known."""
 
     name: str
     groups: tuple[str, ...] = ()
 
 
 class Association(NamedTuple):
+    """The account and QOS that a job runs under."""
+
     account: str
     qos: QosInfo
     member: MemberInfo | None
-    """Who is in the account without being in its list yet: this is to be noted before the job."""
+    """The member to add before the job: the user is in the account (by group) but not in its list yet; else None."""
 
 
 def account_named(cluster: Cluster, name: str) -> AccountInfo | None:
-    """The root and the default account are there also where nobody has changed anything about them."""
+    """The account of that name, or None; the root and the default account always exist."""
     known = cluster.accounts.get(name)
     return AccountInfo(name=name) if known is None and name in (ROOT, DEFAULT_ACCOUNT) else known
 
@@ -61,7 +63,7 @@ def qos_named(cluster: Cluster, name: str) -> QosInfo | None:
 
 
 def known_account(cluster: Cluster, name: str) -> AccountInfo:
-    """`Refusal` with the nearest name where there is none."""
+    """The account of that name, or a `Refusal` with the nearest name."""
     account = account_named(cluster, name)
     if account is None:
         raise _unknown("account", name, [ROOT, DEFAULT_ACCOUNT, *cluster.accounts], "gqctl account show lists them")
@@ -101,13 +103,13 @@ def _or(close: str, hint: str) -> str:
     return f"did you mean `{close}`? {hint}" if close else hint
 
 
-# ── which account ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── choice ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def associate(
     cluster: Cluster, policy: Policy, user: User, partition: Partition, account: str | None, qos: str | None
 ) -> Association:
-    """The account and QOS of a job of this user, as asked or by default; `Refusal` where they may not be used."""
+    """The account and QOS of a job of this user, as asked or by default; `Refusal` if the user may not use them."""
     chosen = _default_account(cluster, policy, user) if account is None else _asked_account(cluster, user, account)
     is_member = (user.name, chosen) in cluster.members
     member = None if is_member else MemberInfo(user=user.name, account=chosen, from_group=True)
@@ -125,9 +127,9 @@ def moved(
     partition: Partition,
     groups: tuple[str, ...] | None,
 ) -> tuple[str, QosInfo]:
-    """(account, QOS) of a job after an update; `Refusal` where its owner may not use what it would have.
+    """(account, QOS) of a job after an update; `Refusal` if its owner may not use them.
 
-    `groups`: of its owner, as far as they are known; None: an operator asks, who says who may use what.
+    `groups`: the owner's groups, as far as they are known; None: an operator asks, who may ignore access lists.
     """
     account = job.account or DEFAULT_ACCOUNT
     user = User(job.user, groups or ())
@@ -145,19 +147,19 @@ def moved(
 
 
 def unlisted(partition: Partition) -> Partition:
-    """The same for everybody, but for the QOS that it takes."""
+    """The partition without its access lists, except for its list of QOS."""
     return msgspec.structs.replace(partition, users=(), groups=(), accounts=())
 
 
 def accounts_of(cluster: Cluster, user: User) -> list[str]:
-    """Those that the user may use: by list, then by Unix group; the default account only for who has no other."""
+    """The accounts that the user may use: by list, then by Unix group; the default account if there is no other."""
     listed = sorted(name for name in _listed(cluster, user) if name != DEFAULT_ACCOUNT)
     grouped = sorted(one.name for one in cluster.accounts.values() if one.group and one.group in user.groups)
     return _or_default(cluster, user.name, list(dict.fromkeys([*listed, *grouped])))
 
 
 def accounts_as_last_seen(cluster: Cluster, user: str) -> list[str]:
-    """The same of a user who does not ask: their groups are taken to be those through which they came to accounts."""
+    """The accounts of a user whose groups are unknown: those of the last jobs are assumed."""
     members = [cluster.members[user, name].info for name in cluster.associations.accounts_of_user.get(user, ())]
     known = [cluster.accounts.get(one.account) for one in members if one.from_group]
     groups = tuple(account.group for account in known if account is not None and account.group)
@@ -190,7 +192,7 @@ def _default_account(cluster: Cluster, policy: Policy, user: User) -> str:
 
 
 def default_among(cluster: Cluster, user: str, names: list[str]) -> str:
-    """Of the accounts that they may use the one that was named, else the first."""
+    """The user's marked default account among `names`, else the first of them."""
     members = (cluster.members.get((user, name)) for name in names)
     named = (member.info.account for member in members if member is not None and member.info.is_default)
     return next(named, names[0])
@@ -211,7 +213,7 @@ def _asked_account(cluster: Cluster, user: User, name: str) -> str:
 
 
 def _default_qos(cluster: Cluster, account: str) -> str:
-    """Of the account, else of the nearest above it."""
+    """The default QOS of the account, else that of the nearest account above it."""
     for name in account_path(cluster.accounts, account) if cluster.accounts else ():
         known = cluster.accounts.get(name)
         if known is not None and known.default_qos:
@@ -219,12 +221,12 @@ def _default_qos(cluster: Cluster, account: str) -> str:
     return NORMAL_QOS
 
 
-# ── may it be used ────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _may_use(what: Partition | QosInfo, cluster: Cluster, user: User, account: str) -> bool:
     if not (what.users or what.groups or what.accounts):
-        return True  # as nearly all are
+        return True  # the usual case
     return is_listed(what, user.name, user.groups, account_path(cluster.accounts, account))
 
 

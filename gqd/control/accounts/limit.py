@@ -1,7 +1,7 @@
-"""Limits: set, removed, asked at submit; what of them is used; what the planner and the adoption count with.  Pure.
+"""Limits: set, remove, check at submit, report their use, and the view for planner and adoption.  Pure.
 
-Where a limit binds at submit, what is pending counts as well, and a job over it is refused; where it binds at start, a
-job over it waits.  A job that could not keep to a limit even alone is refused in any case.
+A limit that binds at submit counts pending jobs, too, and refuses jobs over it; one that binds at start makes them
+wait.  A job that would exceed a limit even alone is refused in any case.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decide_set_limit(draft: TurnBuilder, body: client.SetLimit) -> client.Done:
 
 
 def _as_kept(limit: LimitInfo) -> LimitInfo:
-    """Checked; limits that say what may be queued at all bind at submit, whatever was said."""
+    """The checked limit; limits on what may be queued at all always bind at submit."""
     resource = limit.resource
     if resource not in LIMITED and not _is_typed(resource):
         close = nearest(resource, list(LIMITED))
@@ -106,7 +106,7 @@ def decide_remove_limit(draft: TurnBuilder, body: client.RemoveLimit) -> client.
 
 
 def remove_all(draft: TurnBuilder, holder: Holder, name: str) -> None:
-    """Their holder goes."""
+    """Remove all limits of a holder that is removed."""
     for key in list(draft.cluster.associations.limits.get((holder, name), ())):
         _remove(draft, key)
 
@@ -122,7 +122,7 @@ def _remove(draft: TurnBuilder, key: LimitKey) -> None:
 
 
 def roll_over_periods(draft: TurnBuilder) -> None:
-    """At the first thing that happens in a day, week or month: its budgets are new."""
+    """Start the budgets of a new day, week or month, at the first input of that period."""
     volatile = draft.volatile
     if draft.now < volatile.periods_until:
         return
@@ -149,7 +149,7 @@ def _hours_of(budget: Budget, period_at: float, now: float) -> float:
 
 
 def with_used(cluster: Cluster, policy: Policy, limit: LimitInfo, now: float) -> LimitInfo:
-    """The limit as it is shown."""
+    """The limit for an answer, with its use."""
     if limit.resource in PER_JOB:
         return limit
     users = list(cluster.tallies.users.get((limit.holder, limit.name), {})) if limit.per_user else [""]
@@ -160,7 +160,7 @@ def with_used(cluster: Cluster, policy: Policy, limit: LimitInfo, now: float) ->
 
 
 def _used(cluster: Cluster, policy: Policy, limit: LimitInfo, user: str, now: float) -> float:
-    """By what counts where the limit binds; `user`: whose share of a limit per user it is."""
+    """Amount used of a limit, counted where it binds; `user`: the user of a limit per user."""
     if limit.resource in BUDGETS:
         return _gpu_hours_used(cluster, policy, BudgetKey(limit_key(limit), user), now)
     tally = cluster.tallies.of((limit.holder, limit.name, user))
@@ -174,14 +174,14 @@ def _used(cluster: Cluster, policy: Policy, limit: LimitInfo, user: str, now: fl
 
 
 class Asked(NamedTuple):
-    """A job that is to be queued, or changed."""
+    """The demand of a job that is submitted or changed."""
 
     who: Asker
     shape: Shape
     amounts: Mapping[str, int]
-    """Of one job or task."""
+    """The amounts of one job or task."""
     tasks: int
-    """How many these are."""
+    """Count of jobs or tasks."""
     time_limit_s: int | None
 
 
@@ -193,7 +193,7 @@ def _limits_of(cluster: Cluster, user: str, path: Iterable[str], qos: str) -> It
 
 
 def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_limit_s: int | None) -> int | None:
-    """The job's time limit under those of its user, account and QOS: what was asked for is refused, else it is cut."""
+    """The job's time limit under the limits of its user, account and QOS: a requested one is refused, a default cut."""
     if not cluster.limits:
         return time_limit_s
     for limit in _limits_of(cluster, who.user, account_path(cluster.accounts, who.account), who.qos):
@@ -206,7 +206,7 @@ def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_lim
 
 
 def refuse_changed(draft: TurnBuilder, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
-    """`Refusal` where a limit leaves no room for what jobs would be: (job, how many jobs that is, what it would be)."""
+    """`Refusal` if a limit leaves no room for changed jobs.  `changed`: (job, count of jobs, its update)."""
     waiting = [one for one in changes if one[0].state is JobState.PENDING]
     ahead: list[Asked] = []
     for job, count, fact in waiting:
@@ -235,7 +235,7 @@ def _as_queued(policy: Policy, job: Job, count: int) -> Asked:
 def refuse_over(
     draft: TurnBuilder, asked: Asked, ahead: Iterable[Asked] = (), before: Iterable[tuple[Job, int]] = ()
 ) -> None:
-    """`Refusal` where a limit leaves no room for the job, or would not even if it were alone.
+    """`Refusal` if a limit leaves no room for the job, or would not even if it were alone.
 
     `ahead`: jobs that the same request queues before it.  `before`: queued jobs that it takes the place of, and how
     many of each.
@@ -263,14 +263,14 @@ def refuse_over(
 
 
 def wanted_of(draft: TurnBuilder, asked: Asked) -> Wanted:
-    """What one job or task of it would count for once it starts."""
+    """The budget amount that one job or task would be counted with at its start."""
     qos = draft.cluster.qos.get(asked.who.qos)
     billing = billing_of(draft.policy.billing, asked.amounts, 1.0 if qos is None else qos.usage_factor)
     return Wanted(asked.amounts, hours(billing, asked.time_limit_s))
 
 
 def _refuse_over_ceiling(cluster: Cluster, path: Iterable[str], gpus: int) -> None:
-    """An account may hold what it is guaranteed and may borrow, and a job that asks for more would wait for ever."""
+    """`Refusal` for a job that asks for more GPUs than its account may ever hold (guaranteed and borrowed)."""
     for name in path:
         account = cluster.accounts.get(name)
         if (
@@ -303,7 +303,7 @@ def _amount_of_one(limit: LimitInfo, asked: Asked, gpu_hours: float | None) -> f
 def _counted_ahead(
     cluster: Cluster, ahead: Iterable[Asked], before: Iterable[tuple[Job, int]]
 ) -> dict[TallyKey, Amounts]:
-    """What counts besides the tallies, by place; a job that is changed does not count against itself."""
+    """Limit holder → amounts besides the tallies; a changed job does not count against itself."""
     more: dict[TallyKey, Amounts] = {}
     for one in ahead:
         for place in tally_keys(one.who.user, account_path(cluster.accounts, one.who.account), one.who.qos):
@@ -318,7 +318,7 @@ def _counted_ahead(
 
 
 def view(cluster: Cluster, policy: Policy, now: float) -> LimitView:
-    """What the ledger of a pass, or of an adoption, is made from."""
+    """The limits and their use, from which the ledger of a pass or of an adoption is made."""
     limits: dict[tuple[Holder, str], list[LimitInfo]] = {}
     for limit in cluster.limits.values():
         if limit.at is LimitAt.START:
@@ -335,7 +335,7 @@ def view(cluster: Cluster, policy: Policy, now: float) -> LimitView:
 
 
 def _held(cluster: Cluster, limits: dict[tuple[Holder, str], list[LimitInfo]]) -> dict[TallyKey, Amounts]:
-    """Of those whom a limit or a guarantee is about, with each of their users where a limit is per user."""
+    """Held amounts of the holders of limits and guarantees, and of each of their users for limits per user."""
     tallies = cluster.tallies
     places: list[TallyKey] = []
     for (holder, name), of_holder in limits.items():
@@ -350,7 +350,7 @@ def _held(cluster: Cluster, limits: dict[tuple[Holder, str], list[LimitInfo]]) -
 def _spent(
     cluster: Cluster, policy: Policy, limits: dict[tuple[Holder, str], list[LimitInfo]], now: float
 ) -> dict[tuple[LimitInfo, str], float]:
-    """Used of budgets, and what running jobs may use of them until their time limits, or until the period ends."""
+    """Budget use, with what running jobs may still use until their time limits or the end of the period."""
     spent: dict[tuple[LimitInfo, str], float] = {}
     began, until = periods_at(now, policy.zone), _until(policy, now)
     for key, budget in cluster.budgets.items():
@@ -374,13 +374,13 @@ def _spent(
 
 
 class BudgetLeft(NamedTuple):
-    """What nobody has used of a budget, and no running job may still use of it."""
+    """The part of a budget that is neither used nor may still be used by running jobs."""
 
     resource: str
     whose: str
     left_hours: float
     until: float
-    """When it is new."""
+    """The instant at which the budget starts anew."""
 
 
 def limits_of_job(cluster: Cluster, job: Job) -> Iterator[LimitInfo]:
@@ -388,7 +388,7 @@ def limits_of_job(cluster: Cluster, job: Job) -> Iterator[LimitInfo]:
 
 
 def budgets_of_job(draft: TurnBuilder, job: Job) -> Iterator[BudgetLeft]:
-    """Of a running one: those of its user, account and QOS, wherever they bind."""
+    """The budgets that count a running job (of its user, account and QOS), with what is left of them."""
     own = [one for one in limits_of_job(draft.cluster, job) if one.resource in BUDGETS]
     by_holder: dict[tuple[Holder, str], list[LimitInfo]] = {}
     for one in own:

@@ -1,4 +1,4 @@
-"""Accounts, members, QOS and limits as they are listed, a page at a time.  Pure."""
+"""Lists of accounts, members, QOS and limits, a page at a time.  Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
 
 Key = tuple[str, ...]
-"""What sorts a line among those of its kind; with the kind before it, what the next page goes on behind."""
+"""Sort key of a line among the lines of its kind; with the kind it is where the next page continues."""
 _Line = AccountInfo | MemberInfo | QosInfo | LimitInfo
 _Lines = Mapping[Key, _Line]
 
 
 def list_accounts(draft: TurnBuilder, body: client.ListAccounts, most: int | None) -> client.Accounts:
-    """Everything, or what names one of these accounts, users or QOS: what is behind ``after``, and of that `most`."""
+    """A page of at most `most` records after ``after``: all, or those of the named accounts, users or QOS."""
     cluster = draft.cluster
     found = _found(cluster, body, None if most is None else most + 1)
     page = found[:most]
@@ -44,7 +44,7 @@ def list_accounts(draft: TurnBuilder, body: client.ListAccounts, most: int | Non
 
 
 def _found(cluster: Cluster, body: client.ListAccounts, most: int | None) -> list[tuple[Key, _Line]]:
-    """The first of all that is asked for; kinds that this page does not come to are not looked at."""
+    """The first lines of the page; kinds that the page does not reach are not computed."""
     found: list[tuple[Key, _Line]] = []
     kind_before = body.after[0] if body.after else ""
     for kind, lines_of in _KINDS.items():
@@ -68,7 +68,7 @@ def _is_all(body: client.ListAccounts) -> bool:
 
 
 def _accounts(cluster: Cluster, body: client.ListAccounts) -> _Lines:
-    """Those above come first, and the default account before others beside it."""
+    """Sort key of an account: its path from the root, with the default account before its siblings."""
     names = {ROOT: None, DEFAULT_ACCOUNT: None, **cluster.accounts}
     if not _is_all(body):
         of_users = {account for user, account in cluster.members if user in body.users}
@@ -113,4 +113,4 @@ _KINDS: dict[str, Callable[[Cluster, client.ListAccounts], _Lines]] = {
     "3 qos": _qos,
     "4 limit": _limits,
 }
-"""In the order in which they are listed."""
+"""The kinds of records, in the order of the list."""

@@ -1,4 +1,4 @@
-"""What names of accounts, QOS, users and groups may be, and how many of the first two there may be.  Pure."""
+"""Checks of the names of accounts, QOS, users and groups, and of the number of accounts and QOS.  Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refuse_bad_name(noun: str, name: str) -> None:
 
 
 def refuse_bad_user(noun: str, name: str) -> None:
-    """What the operating system takes for the name of a user or a group is wider than `NAME`."""
+    """`Refusal` for a bad user or group name; the operating system allows more than `NAME`."""
     is_word = bool(name) and name.isprintable() and not any(one in " ,:%/" for one in name) and name[0] != "-"
     if not is_word or len(name) > MAX_USER_NAME:
         hint = f"at most {MAX_USER_NAME} printable characters, without spaces and `,:%/`"

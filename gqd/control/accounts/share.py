@@ -1,14 +1,13 @@
-"""How the order of the queue comes about, as it is shown: priorities, the fair-share tree, who has borrowed.  Pure.
+"""Priorities, the fair-share tree and borrowed GPUs, for `gqprio` and `gqshare`.  Pure.
 
-An account that has a guarantee has borrowed what it holds beyond it.  What stands within the guarantee of an account
-above has borrowed nothing of its own.  As soon as any account has a guarantee, all that is held outside of guarantees
-is borrowed: by the highest account that has none below it either, or where members are in an account beside guaranteed
-ones, by that account.
+An account with a guarantee has borrowed what it holds beyond it.  An account within the guarantee of an account above
+has borrowed nothing of its own.  As soon as any account has a guarantee, everything that is held outside guarantees is
+borrowed: by the highest account without guarantees below it, or, for members of an account that has guaranteed
+accounts beside them, by that account.
 
-If an owner came for its guaranteed GPUs, those who borrowed would give back in this order: first who is furthest over
-what is due to it, in GPUs; that is its guarantee or, where this is more, its part of the shares of the whole
-cluster's GPUs.  Of equal ones the one with the lower level fair-share is first (it used more than is due for longer),
-then the one whose name is first.
+If an account reclaims its guaranteed GPUs, borrowers give back in this order: first the borrower that exceeds its due
+by the most GPUs.  Its due is its guarantee or, if that is more, its part of the shares of all GPUs of the cluster.
+Among equals the lower level fair-share comes first (it has used more than its due for longer), then the name.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 
 HOUR = 3600.0
 MAX_RUNS = 20
-"""Of the tasks of an array that a line names."""
+"""Ranges of task numbers that one line lists at most."""
 
 
 def reconcile_half_life(draft: TurnBuilder) -> None:
-    """Usage decays as gq.toml says, from now on."""
+    """Bring the half-life of usage in line with gq.toml, from now on."""
     wanted = draft.policy.weights.half_life_s
     if wanted != draft.cluster.half_life_s:
         draft.emit(event.HalfLifeSet(at=draft.now, half_life_s=wanted))
@@ -58,7 +57,7 @@ def reconcile_half_life(draft: TurnBuilder) -> None:
 def list_priorities(
     cluster: Cluster, policy: Policy, body: client.ListPriorities, limit: int, now: float
 ) -> client.Priorities:
-    """A page of the pending jobs, the first to be considered first."""
+    """A page of the pending jobs in the order in which the planner considers them."""
     ranking = rank(cluster, policy, now)
     chosen = _chosen(cluster, ranking, body)
     page = chosen[max(body.skip, 0) : max(body.skip, 0) + limit + 1]
@@ -70,7 +69,7 @@ def list_priorities(
 
 
 def _chosen(cluster: Cluster, ranking: Ranking, body: client.ListPriorities) -> list[tuple[JobId, int]]:
-    """(job id, place) of those that the filter means, in order."""
+    """(job id, queue index) of the jobs that the filter matches, in queue order."""
     ids = zip(ranking.ordered_ids(), ranking.order.tolist(), strict=True)
     if body.filter == type(body.filter)():
         return list(ids)
@@ -126,7 +125,7 @@ def _refuse_unknown(tree: Tree, body: client.ListShares) -> None:
 
 
 def _is_shown(cluster: Cluster, branch: Branch, body: client.ListShares, tree: Tree) -> bool:
-    """Of users who are named: their lines, and the accounts above."""
+    """The lines of the named users, and of the accounts above them."""
     if body.accounts and not set(body.accounts) & set(account_path(cluster.accounts, branch.account)):
         return False
     users = {*body.users, *filter(None, [body.explain])}
@@ -138,12 +137,12 @@ def _is_shown(cluster: Cluster, branch: Branch, body: client.ListShares, tree: T
 
 
 def gives_back(cluster: Cluster, now: float) -> dict[str, int]:
-    """By account that has borrowed: 1 is the first who gives back."""
+    """Account that has borrowed → its rank in giving back, from 1."""
     return _Books(cluster, fair_tree(cluster, now)).gives_back
 
 
 class _Books:
-    """Who holds how many GPUs, and how many of them are borrowed."""
+    """GPUs held by each account, and how many of them are borrowed."""
 
     def __init__(self, cluster: Cluster, tree: Tree) -> None:
         self.cluster = cluster
@@ -174,7 +173,7 @@ class _Books:
         return None if most is None else max(0, most - self.borrowed(account))
 
     def _over(self, branch: Branch, all_gpus: int) -> float:
-        """GPUs beyond what is due."""
+        """GPUs held beyond the account's due."""
         guaranteed = self.known[branch.account].guaranteed_gpus or 0
         return self.borrowed(branch.account) - max(0.0, branch.norm_shares * all_gpus - guaranteed)
 
@@ -206,7 +205,7 @@ def _line(books: _Books, branch: Branch) -> ShareInfo:
 
 
 def explain_user(cluster: Cluster, policy: Policy, tree: Tree, user: str, now: float) -> Iterator[str]:
-    """Why the user stands where they stand, in each of their accounts."""
+    """The explanation of the user's fair-share in each of the user's accounts."""
     for (name, account), branch in tree.users.items():
         if name == user:
             yield " ".join(_explain_member(cluster, policy, tree, branch, account, now))
@@ -238,7 +237,7 @@ _MORE_THAN_IS_DUE = (
     "its account had, and its user had not",
     "its account and its user both had",
 )
-"""By band (`gqd.sched.priority.share_debt`)."""
+"""Texts indexed by band (`gqd.sched.priority.share_debt`)."""
 
 
 def _points_of(cluster: Cluster, policy: Policy, branch: Branch, now: float) -> str:

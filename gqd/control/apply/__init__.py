@@ -1,1 +1,1 @@
-"""What each event changes in the cluster: one module per noun, and the table that calls them."""
+"""Apply functions: the change that each event makes to the cluster, one module per noun, and their table."""

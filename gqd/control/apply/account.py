@@ -1,4 +1,4 @@
-"""What the events of accounts, members, QOS and limits do to the cluster.  Pure (see `gqd.control.apply.table`)."""
+"""Apply the events of accounts, members and QOS to the cluster.  Pure (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def apply_account_set(cluster: Cluster, fact: event.AccountSet) -> None:
 
 
 def _move_counts(cluster: Cluster, account: str, at: float) -> None:
-    """The account is somewhere else in the tree: what is below it counts for others than before."""
+    """Recount all tallies after an account has moved in the tree: its jobs count for other accounts now."""
     cluster.tallies.cached_keys.clear()
     if (Holder.ACCOUNT, account, "") in cluster.tallies.by_key:
         job_tally.rebuild(cluster)
@@ -56,7 +56,7 @@ def apply_member_removed(cluster: Cluster, fact: event.MemberRemoved) -> None:
 
 
 def _bequeath(cluster: Cluster, member: Member, place: tuple[str, str], at: float) -> None:
-    """What was used in one account is as if it had been used in the other."""
+    """Add the usage of a removed member to the same user in another account."""
     if place not in cluster.members:
         user, account = place
         info = MemberInfo(user=user, account=account, from_group=True)

@@ -1,4 +1,4 @@
-"""What the events of arrays do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of arrays to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gqd.state.records import ArrayTasks, Job
 
 
 def tasks_of(spec: JobSpec) -> ArrayTasks | None:
-    """Of a new array's record: all of its tasks wait."""
+    """The tasks of a new array's record, all waiting; None: the job is no array."""
     return ArrayTasks(parse_tasks(spec.array), spec.array_throttle or None) if spec.array else None
 
 
@@ -40,15 +40,15 @@ def apply_task_left(cluster: Cluster, fact: event.ArrayTaskLeft) -> None:
     cluster.changes.next_job_id = True
 
 
-def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, by: int) -> None:
-    """So many tasks fewer wait in the record."""
-    cluster.count_active(record.user, -by)
-    job_tally.count_waiting(cluster, record, -by)
+def _shrink(cluster: Cluster, record: Job, array: ArrayTasks, count: int) -> None:
+    """Count `by` fewer waiting tasks in the record."""
+    cluster.count_active(record.user, -count)
+    job_tally.count_waiting(cluster, record, -count)
     _requeue(cluster, record, array)
 
 
 def _requeue(cluster: Cluster, record: Job, array: ArrayTasks) -> None:
-    """The record stays in the queue as long as something waits in it."""
+    """Keep the record in the queue while a task waits in it; otherwise remove it."""
     if array.waiting:
         cluster.refresh(record)
     else:
@@ -83,7 +83,7 @@ def _task(record: Job, fact: event.ArrayTaskLeft) -> Job:
 
 
 def _spec_of_task(spec: JobSpec, task: int) -> JobSpec:
-    """All tasks share one, but for those of a sweep: each has its own values, and not all of them in its row."""
+    """The spec of a task: the array's own, except in a sweep, where each task has only its own values."""
     return msgspec.structs.replace(spec, sweep=sweep_of_task(spec.sweep, task)) if spec.sweep else spec
 
 
@@ -108,7 +108,7 @@ def apply_throttle_set(cluster: Cluster, fact: event.ArrayThrottleSet) -> None:
 
 
 def end_task(cluster: Cluster, job: Job) -> None:
-    """A job has ended: if it was a task, its array notes how, and keeps the worst exit status."""
+    """Record the end of a task in its array, which keeps the worst exit status.  Other jobs are ignored."""
     known = cluster.record_of(job)
     if known is None or job.array_task_id is None:
         return
@@ -123,7 +123,7 @@ def end_task(cluster: Cluster, job: Job) -> None:
 
 
 def _badness(exit: ExitStatus | None) -> int:
-    """As a shell tells it; -1: nothing is known."""
+    """The exit status as a shell's exit code; -1: unknown."""
     if exit is None:
         return -1
     return 128 + exit.signal if exit.signal else exit.code
@@ -136,7 +136,7 @@ def forget_task(cluster: Cluster, job: Job) -> None:
 
 
 def warn_siblings(cluster: Cluster, job: Job) -> None:
-    """What failed for one task by its own fault would fail for each: the others leave those nodes out as long."""
+    """Make the other tasks avoid the nodes where this task failed by the job's own fault: they would fail, too."""
     known = cluster.record_of(job)
     if known is None:
         return

@@ -1,4 +1,4 @@
-"""What facts of favours do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of `gqctl ask` to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def apply_answered(cluster: Cluster, fact: event.AsksAnswered) -> None:
         "answered_by": fact.by,
         "answered_at": fact.at,
     }
-    job.asks = tuple(replace(one, **answered) if one.is_open else one for one in job.asks)
+    job.asks = tuple(replace(ask, **answered) if ask.is_open else ask for ask in job.asks)
     cluster.changes.jobs[fact.job_id] = None

@@ -1,4 +1,4 @@
-"""What the events of an attempt do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of attempts to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     cluster.attempts[fact.attempt_id] = attempt
     cluster.changes.attempts[fact.attempt_id] = None
     nomination.end_claim(cluster, job.job_id)
-    for grant in _as_chosen(cluster, fact.grants):
+    for grant in _in_plan_order(cluster, fact.grants):
         cluster.hold(attempt, grant)
         _touch(cluster, fact.attempt_id, grant.node)
     job_tally.count_held(cluster, job, attempt)
@@ -61,11 +61,11 @@ def apply_allocated(cluster: Cluster, fact: event.JobAllocated) -> None:
     elastic.begin_askers_job(cluster, job)
 
 
-def _as_chosen(cluster: Cluster, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
-    """Whole nodes before what is shared, and of equal ones those first that had been so for longest."""
+def _in_plan_order(cluster: Cluster, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """The grants in the planner's order: most GPUs first, and among equals the node that has been free the longest."""
     if len(grants) == 1:
         return grants
-    return tuple(sorted(grants, key=lambda one: (-len(one.gpus), cluster.nodes[one.node].free_since)))
+    return tuple(sorted(grants, key=lambda grant: (-len(grant.gpus), cluster.nodes[grant.node].free_since)))
 
 
 def apply_part_prepared(cluster: Cluster, fact: event.PartPrepared) -> None:
@@ -180,7 +180,7 @@ def _touch(cluster: Cluster, attempt_id: AttemptId, node: str) -> None:
 
 
 def _add(one: Usage, other: Usage) -> Usage:
-    """CPU times add up over nodes; the peak is the highest node's."""
+    """The usage of two nodes together: CPU times add up, and the memory peak is the higher one."""
     return Usage(
         user_cpu_s=one.user_cpu_s + other.user_cpu_s,
         system_cpu_s=one.system_cpu_s + other.system_cpu_s,

@@ -1,4 +1,4 @@
-"""What a line of the audit trail does to the cluster: nothing.  It becomes a row (`gqd.store.rows.rows`).  Pure."""
+"""Apply an entry of the audit trail: it changes nothing, and becomes a row (`gqd.store.rows.rows`).  Pure."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from gqd.state.events import event
 
 
 def apply_audited(cluster: Cluster, fact: event.Audited) -> None:
-    """The trail is for people, one line each; nothing that decides reads it."""
+    """Check the entry; the audit trail is for people, and no decision reads it."""
     assert fact.action and fact.detail.isprintable(), f"{fact} is not a line of the audit trail"

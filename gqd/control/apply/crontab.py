@@ -1,4 +1,4 @@
-"""What the events of crontabs do to the cluster.  Decides nothing (see `gqd.control.apply.table`).  Pure."""
+"""Apply the events of crontabs to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ def apply_set(cluster: Cluster, fact: event.CrontabSet) -> None:
 
 
 def _known(crons: Sequence[CronEntry], left: list[Entry]) -> dict[int, Entry]:
-    """By number: the entry that it was before; the same times and command go before the same command."""
+    """Number of a new entry → the old entry that it continues.
+
+    An old entry with the same times and command is preferred to one with only the same command.
+    """
     found: dict[int, Entry] = {}
     for is_same in (Entry.is_like, Entry.runs_like):
         for number, cron in enumerate(crons, 1):
-            one = None if number in found else next((one for one in left if is_same(one, cron)), None)
-            if one is not None:
-                found[number] = one
-                left[:] = [other for other in left if other is not one]
+            entry = None if number in found else next((entry for entry in left if is_same(entry, cron)), None)
+            if entry is not None:
+                found[number] = entry
+                left[:] = [other for other in left if other is not entry]
     return found
 
 
 def _entry(cron: CronEntry, before: Entry | None, at: float) -> Entry:
-    """One that was there goes on as it was, so that its last job still counts."""
+    """The new entry; one that continues an old entry keeps its history, so its last job still counts."""
     if before is None:
         return Entry(cron, followed_until=at)
     if not before.is_like(cron):

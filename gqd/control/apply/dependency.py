@@ -1,4 +1,4 @@
-"""What the events of dependencies do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of dependencies to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 

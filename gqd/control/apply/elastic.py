@@ -1,4 +1,4 @@
-"""What facts of growing and shrinking jobs do to the cluster. Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of elastic jobs to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gqd.state.records import Agreement, Attempt, Elastic, Job, Left, Part
 
 
 def elastic_of(job: Job, attempt: Attempt) -> Elastic | None:
-    """Of a new attempt; None: it has what it has."""
+    """The elastic state of a new attempt; None: the job is not elastic."""
     request, grant = job.spec.resources, attempt.grants[0]
     if request.is_elastic:
         return Elastic(most=max(request.nodes_max or 1, len(attempt.grants)), is_of_nodes=True)
@@ -37,13 +37,13 @@ def apply_added(cluster: Cluster, fact: event.GpusAdded) -> None:
 
 def apply_decided(cluster: Cluster, fact: event.ShrinkDecided) -> None:
     attempt = cluster.attempts[fact.attempt_id]
-    one = _elastic(attempt)
+    elastic = _elastic(attempt)
     _set(
         cluster,
         attempt,
         replace(
-            one,
-            generation=one.generation + 1,
+            elastic,
+            generation=elastic.generation + 1,
             keeps=fact.keeps,
             keeps_cpus=fact.keeps_cpus,
             ends_at=fact.ends_at,
@@ -58,42 +58,44 @@ def apply_accepted(cluster: Cluster, fact: event.ShrinkAccepted) -> None:
 
 
 def apply_agreed(cluster: Cluster, fact: event.ShrinkAgreed) -> None:
-    """A lower number that was agreed before stays in force beside this one."""
+    """Add the agreements; the lowest agreed number is in force."""
     attempt = cluster.attempts[fact.attempt_id]
-    one = _elastic(attempt)
+    elastic = _elastic(attempt)
     added = tuple(Agreement(fact.agreed, user, uid) for user, uid in fact.askers)
-    agreed = fact.agreed if one.agreed is None else min(fact.agreed, one.agreed)
-    _set(cluster, attempt, replace(one, agreed=agreed, agreements=(*one.agreements, *added)))
+    agreed = fact.agreed if elastic.agreed is None else min(fact.agreed, elastic.agreed)
+    _set(cluster, attempt, replace(elastic, agreed=agreed, agreements=(*elastic.agreements, *added)))
 
 
 def begin_askers_job(cluster: Cluster, job: Job) -> None:
-    """A job starts: it is the asker's job of each agreement with its user that has none yet."""
+    """A job starts: it becomes the asker's job of the user's agreements that have none yet."""
     job_id = job.array_job_id or job.job_id
     for attempt in _with_agreements(cluster):
-        one = _elastic(attempt)
-        told = tuple(
-            replace(each, job_id=job_id) if each.job_id is None and _is_with(each, job) else each
-            for each in one.agreements
+        elastic = _elastic(attempt)
+        agreements = tuple(
+            replace(agreement, job_id=job_id) if agreement.job_id is None and _is_with(agreement, job) else agreement
+            for agreement in elastic.agreements
         )
-        if told != one.agreements and attempt.attempt_id.job_id != job.job_id:
-            _set(cluster, attempt, replace(one, agreements=told))
+        if agreements != elastic.agreements and attempt.attempt_id.job_id != job.job_id:
+            _set(cluster, attempt, replace(elastic, agreements=agreements))
 
 
 def end_askers_job(cluster: Cluster, job: Job) -> None:
-    """A job has ended: agreements that waited for its end are over.
+    """A job has ended: end the agreements that lasted until then.
 
-    So are those whose asker has cancelled the last job that waited: none of them will start any more.
+    An agreement also ends when its asker cancels the last pending job: none of the asker's jobs will start.
     """
     for attempt in _with_agreements(cluster):
-        one = _elastic(attempt)
-        left = tuple(each for each in one.agreements if not _is_over(cluster, each, job))
-        if left != one.agreements:
-            agreed = min((each.keeps for each in left), default=None)
-            _set(cluster, attempt, replace(one, agreed=agreed, agreements=left))
+        elastic = _elastic(attempt)
+        left = tuple(agreement for agreement in elastic.agreements if not _is_over(cluster, agreement, job))
+        if left != elastic.agreements:
+            agreed = min((agreement.keeps for agreement in left), default=None)
+            _set(cluster, attempt, replace(elastic, agreed=agreed, agreements=left))
 
 
 def _with_agreements(cluster: Cluster) -> list[Attempt]:
-    return [one for one in cluster.elastic.values() if one.elastic is not None and one.elastic.agreements]
+    return [
+        attempt for attempt in cluster.elastic.values() if attempt.elastic is not None and attempt.elastic.agreements
+    ]
 
 
 def _is_with(agreement: Agreement, job: Job) -> bool:
@@ -122,29 +124,29 @@ def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:
 
 def apply_node_added(cluster: Cluster, fact: event.NodeAdded) -> None:
     attempt, node = cluster.attempts[fact.attempt_id], fact.grant.node
-    before, one = attempt.grants, _elastic(attempt)
+    before, elastic = attempt.grants, _elastic(attempt)
     assert node not in attempt.parts, f"{fact.attempt_id} has {node} already"
     attempt.grants = (*before, fact.grant)
     attempt.parts[node] = Part(fact.grant, PartPhase.PREPARING)
     cluster.hold(attempt, fact.grant)
     cluster.changes.freed_parts.pop((fact.attempt_id, node), None)
     _count(cluster, attempt, before, fact.at, fact.billing)
-    one = _elastic(attempt)
-    joined = (*one.joined, (node, one.generation + 1))
-    _set(cluster, attempt, replace(one, generation=one.generation + 1, joined=joined))
+    elastic = _elastic(attempt)
+    joined = (*elastic.joined, (node, elastic.generation + 1))
+    _set(cluster, attempt, replace(elastic, generation=elastic.generation + 1, joined=joined))
 
 
 def join(cluster: Cluster, attempt: Attempt, node: str) -> None:
-    """One that was added lives: the others are to know."""
+    """An added node's part is live: start a new generation, so that all nodes are notified."""
     if has_joined(attempt, node):
         _set(cluster, attempt, replace(_elastic(attempt), generation=_elastic(attempt).generation + 1))
 
 
 def apply_nodes_going(cluster: Cluster, fact: event.NodesGoing) -> None:
     attempt = cluster.attempts[fact.attempt_id]
-    one = _elastic(attempt)
-    told = replace(one, generation=one.generation + 1, going=fact.nodes, ends_at=fact.ends_at, to=fact.to)
-    _set(cluster, attempt, told)
+    elastic = _elastic(attempt)
+    changed = replace(elastic, generation=elastic.generation + 1, going=fact.nodes, ends_at=fact.ends_at, to=fact.to)
+    _set(cluster, attempt, changed)
 
 
 def apply_nodes_left(cluster: Cluster, fact: event.NodesLeft) -> None:
@@ -155,26 +157,26 @@ def apply_nodes_left(cluster: Cluster, fact: event.NodesLeft) -> None:
         attempt.parts[node].phase = PartPhase.STOPPING
         cluster.changes.parts[fact.attempt_id, node] = None
     _count(cluster, attempt, before, fact.at, fact.billing)
-    one = _elastic(attempt)
-    going = tuple(node for node in one.going if node not in fact.nodes)
+    elastic = _elastic(attempt)
+    going = tuple(node for node in elastic.going if node not in fact.nodes)
     left = tuple(Left(grant, fact.ends_at) for grant in before if grant.node in fact.nodes)
-    one = replace(
-        one,
-        generation=one.generation + 1,
-        joined=tuple(each for each in one.joined if each[0] not in fact.nodes),
+    elastic = replace(
+        elastic,
+        generation=elastic.generation + 1,
+        joined=tuple(each for each in elastic.joined if each[0] not in fact.nodes),
         going=going,
-        left=(*one.left, *left),
-        ends_at=one.ends_at if going else None,
-        to=one.to if going else (),
+        left=(*elastic.left, *left),
+        ends_at=elastic.ends_at if going else None,
+        to=elastic.to if going else (),
     )
-    _set(cluster, attempt, one)
+    _set(cluster, attempt, elastic)
 
 
 def empty(attempt: Attempt, node: str) -> None:
-    """Its part there is gone."""
-    one = attempt.elastic
-    if one is not None and one.left:
-        attempt.elastic = replace(one, left=tuple(each for each in one.left if each.grant.node != node))
+    """The node holds nothing of the attempt any more: forget that it left."""
+    elastic = attempt.elastic
+    if elastic is not None and elastic.left:
+        attempt.elastic = replace(elastic, left=tuple(each for each in elastic.left if each.grant.node != node))
 
 
 # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,26 +187,27 @@ def _elastic(attempt: Attempt) -> Elastic:
     return attempt.elastic
 
 
-def _set(cluster: Cluster, attempt: Attempt, one: Elastic) -> None:
-    attempt.elastic = one
+def _set(cluster: Cluster, attempt: Attempt, elastic: Elastic) -> None:
+    attempt.elastic = elastic
     attempt.view = None
     cluster.changes.attempts[attempt.attempt_id] = None
 
 
 def _count(cluster: Cluster, attempt: Attempt, before: tuple[Grant, ...], at: float, billing: int) -> None:
-    """It has come to hold what it holds: everywhere where that is counted.  What it has used so far is as it was billed
-    so far.
+    """Update tallies, usage and budgets after a change of the attempt's grants.
+
+    The time until now is billed at the old rate.
     """
-    job, one = cluster.jobs[attempt.attempt_id.job_id], _elastic(attempt)
+    job, elastic = cluster.jobs[attempt.attempt_id.job_id], _elastic(attempt)
     assert attempt.start_at is not None, f"{attempt.attempt_id} has not started"
-    since = attempt.start_at if one.changed_at is None else one.changed_at
+    since = attempt.start_at if elastic.changed_at is None else elastic.changed_at
     passed_s = max(0.0, at - since)
     attempt.elastic = replace(
-        one,
+        elastic,
         changed_at=at,
-        gpu_s_before=one.gpu_s_before + gpus_in(before) * passed_s,
-        cpu_s_before=one.cpu_s_before + sum(len(grant.cpus) for grant in before) * passed_s,
-        billed_s_before=one.billed_s_before + attempt.billing / MILLION * passed_s,
+        gpu_s_before=elastic.gpu_s_before + gpus_in(before) * passed_s,
+        cpu_s_before=elastic.cpu_s_before + sum(len(grant.cpus) for grant in before) * passed_s,
+        billed_s_before=elastic.billed_s_before + attempt.billing / MILLION * passed_s,
     )
     job_tally.count_changed(cluster, job, attempt)
     usage.bill_change(cluster, job, at, billing - attempt.billing)

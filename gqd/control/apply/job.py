@@ -1,4 +1,4 @@
-"""What the events of a job's life do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of a job's life to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gqd.state.records import Attempt, Job
 
 
 def move(cluster: Cluster, job: Job, kind: type) -> None:
-    """Give the job the state that the table of its life says, and keep the indices."""
+    """Move the job to the state that the life cycle gives for this event, and update the indices."""
     before, was_waiting, held = job.state, job.is_waiting, job.holds_resources
     job.state = next_state(before, kind)
     cluster.changes.jobs[job.job_id] = None
@@ -35,7 +35,7 @@ def move(cluster: Cluster, job: Job, kind: type) -> None:
 
 
 def _count(cluster: Cluster, job: Job, before: JobState) -> None:
-    """The tallies of what waits and what is held; what it is given is counted when the attempt is there."""
+    """Update the tallies of waiting and held jobs; an allocation is counted once its attempt exists."""
     if before is JobState.COMPLETING:
         job_tally.count_freed(cluster, job)
     elif job.state is JobState.ENDED and job.array is None:
@@ -43,7 +43,7 @@ def _count(cluster: Cluster, job: Job, before: JobState) -> None:
 
 
 def job_of(fact: event.JobSubmitted) -> Job:
-    """As it is when it has just been submitted, and has not begun to age."""
+    """The job as it is just after its submission, before its priority grows with age."""
     return Job(
         job_id=fact.job_id,
         spec=fact.spec,
@@ -115,7 +115,7 @@ def apply_released(cluster: Cluster, fact: event.JobReleased) -> None:
 
 
 def begin_to_accrue(job: Job, at: float) -> None:
-    """Its priority grows from when neither its owner nor a dependency keeps it back any more."""
+    """Start the growth of the job's priority with age, unless a hold or a dependency keeps it back."""
     if job.accrue_at is None and job.hold is None and job.dependency is None:
         job.accrue_at = max(at, job.spec.begin_at or 0.0)
 
@@ -159,7 +159,7 @@ def apply_requeued(cluster: Cluster, fact: event.JobRequeued) -> None:
 
 
 def _ran_s(attempt: Attempt | None, at: float) -> float:
-    """Of an attempt that is over: as long as it held something after its start, but for when it stood still."""
+    """Seconds that an ended attempt held resources after its start, without the time that it was suspended."""
     if attempt is None or attempt.start_at is None:
         return 0.0
     return max(0.0, at - attempt.start_at - attempt.suspended_s)
@@ -171,7 +171,9 @@ def apply_ended(cluster: Cluster, fact: event.JobEnded) -> None:
     job.outcome, job.exit = fact.outcome, fact.exit
     job.reason, job.why, job.failure_class = fact.reason, fact.why, fact.failure_class
     job.hold = None
-    if job.end_at is None or job.array is not None:  # else it is when the attempt was over, before nodes were cleaned
+    if (
+        job.end_at is None or job.array is not None
+    ):  # otherwise it is the end of the attempt, before its nodes were cleaned
         job.end_at = fact.at
     if job.array is not None:
         del cluster.arrays[job.job_id]
@@ -196,7 +198,7 @@ def apply_forgotten(cluster: Cluster, fact: event.JobsForgotten) -> None:
 
 
 def _leave_attempt(cluster: Cluster, job: Job) -> None:
-    """The job will have another attempt: this one stays only while a node still has a part of it."""
+    """Forget the attempt of a requeued job, unless a node still has a part of it."""
     attempt = cluster.attempts.get(job.attempt_id)
     if attempt is not None and not attempt.parts:
         cluster.forget_attempt(attempt)

@@ -1,7 +1,7 @@
-"""What the events of limits do to the cluster, and what starts and ends of jobs do to budgets.  Pure.
+"""Apply the events of limits to the cluster, and starts and ends of jobs to budgets.  Pure.
 
-A budget counts from when its limit was set, and begins anew with each of its days, weeks or months; where these begin
-the events say (`PeriodsBegan`), since the calendar is the policy's.
+A budget counts from when its limit was set, and starts anew with each of its days, weeks or months.  The event
+`PeriodsBegan` says when these begin, since the calendar is the policy's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def apply_periods_began(cluster: Cluster, fact: event.PeriodsBegan) -> None:
 
 
 def bill(cluster: Cluster, job: Job, at: float, rate: int) -> None:
-    """From `at` on so much more is billed to all that the job counts for; a negative rate: less."""
+    """From `at` on, bill `rate` more (negative: less) to all budgets that the job counts for."""
     if not rate:
         return
     job_tally.count_billed(cluster, job, rate)
@@ -57,8 +57,8 @@ def bill(cluster: Cluster, job: Job, at: float, rate: int) -> None:
 
 
 def reconcile_rates(cluster: Cluster, at: float, only: LimitKey | None = None) -> None:
-    """Where the tree of accounts has changed, or a limit is new: bill what runs to whom it counts for now."""
-    for key in [one.limit for one in cluster.budgets if not one.user and only in (None, one.limit)]:
+    """Bill running jobs to the budgets that they count for now, after a new limit or a change of the account tree."""
+    for key in [budget.limit for budget in cluster.budgets if not budget.user and only in (None, budget.limit)]:
         users = dict.fromkeys(cluster.tallies.users.get((key.holder, key.name), {})) if key.per_user else {}
         users |= {one.user: None for one in cluster.budgets if one.limit == key}
         for user in users:

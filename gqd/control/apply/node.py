@@ -1,4 +1,4 @@
-"""What the events of a node do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of nodes to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def apply_registered(cluster: Cluster, fact: event.NodeRegistered) -> None:
     node.drained_gpus = {index: why for index, why in node.drained_gpus.items() if index in indices}
     node.recount()
     for held in node.held:
-        cluster.attempts[held].view = None  # its gqnode may know more, or less, than the one before
+        cluster.attempts[held].view = None  # the node's abilities, which its view depends on, may have changed
     _touch(cluster, fact.node)
 
 
@@ -74,7 +74,7 @@ def apply_resumed(cluster: Cluster, fact: event.NodeResumed) -> None:
 
 
 def apply_removed(cluster: Cluster, fact: event.NodeRemoved) -> None:
-    """A login node is known by its key alone."""
+    """Remove the node with all its keys; a login node has only its key."""
     node = cluster.nodes.pop(fact.node, None)
     cluster.ordered_nodes = None
     assert node is None or not node.held, f"{fact.node} still holds {node.held} and was to be removed"

@@ -1,4 +1,4 @@
-"""What becomes of a claim when its job starts, ends, or does without.  Pure."""
+"""Apply the end of a nomination: its preemptor has started, ended, or is not preempting any more.  Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gqd.state.preemption import PreemptionNotice
 
 
 def end_claim(cluster: Cluster, job_id: JobId) -> None:
-    """It starts, or has no claim any more: whoever has not been ended for it stays."""
+    """End the job's nomination, if it has one; victims that have not been ended yet are spared."""
     claim = cluster.claims.pop(job_id, None)
     if claim is None:
         return
@@ -19,8 +19,8 @@ def end_claim(cluster: Cluster, job_id: JobId) -> None:
             set_preemption(cluster, attempt_id, None)
 
 
-def set_preemption(cluster: Cluster, attempt_id: AttemptId, way: PreemptionNotice | None) -> None:
+def set_preemption(cluster: Cluster, attempt_id: AttemptId, notice: PreemptionNotice | None) -> None:
     attempt = cluster.attempts[attempt_id]
-    attempt.preemption = way
+    attempt.preemption = notice
     attempt.view = None
     cluster.changes.attempts[attempt_id] = None

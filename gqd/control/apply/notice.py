@@ -1,4 +1,4 @@
-"""What the events of notices do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of notices to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def apply_told(cluster: Cluster, fact: event.JobTold) -> None:
 
 
 def forget_told(cluster: Cluster, job_id: JobId) -> None:
-    """The job has ended: nothing more is told of it only once."""
+    """Forget which once-only notices of an ended job were sent."""
     if cluster.outbox.told.pop(job_id, None) is not None:
         cluster.changes.told_jobs[job_id] = None

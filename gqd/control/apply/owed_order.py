@@ -21,7 +21,7 @@ def apply_confirmed(cluster: Cluster, fact: OrderConfirmed) -> None:
 
 
 def forget_part(cluster: Cluster, attempt_id: AttemptId, node: str) -> None:
-    """The node has nothing of the attempt any more."""
+    """Forget the orders for an attempt that the node holds nothing of any more."""
     for key in [key for key in cluster.owed_orders if (key.attempt_id, key.node) == (attempt_id, node)]:
         del cluster.owed_orders[key]
         cluster.changes.owed_orders[key] = None

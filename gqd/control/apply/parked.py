@@ -1,4 +1,4 @@
-"""What facts of parked jobs do to the cluster.  Pure; decides nothing."""
+"""Apply the events of parked (suspended by preemption) jobs to the cluster.  Pure; decides nothing."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def apply_unparked(cluster: Cluster, fact: event.JobUnparked) -> None:
 
 
 def forget(cluster: Cluster, attempt: Attempt) -> None:
-    """It is being ended: what it lent is not its own any more."""
+    """Forget the parking of an attempt that is being ended: what it lent is no longer its own."""
     known = cluster.parked.pop(attempt.attempt_id, None)
     if known is None:
         return
     _touch(cluster, attempt)
     for other in cluster.nodes[attempt.batch_node].held if attempt.batch_node in cluster.nodes else ():
-        cluster.attempts[other].view = None  # who has it leaves it to everybody
+        cluster.attempts[other].view = None  # the borrower's resources become free for all jobs when it ends
 
 
 def _hold(cluster: Cluster, attempt: Attempt, grant: Grant) -> None:
-    """On its one node, in place of what it held there."""
+    """Replace what the attempt holds on its only node."""
     node = cluster.nodes[grant.node]
     node.release(attempt.attempt_id)
     attempt.parts[grant.node].grant = grant

@@ -1,4 +1,4 @@
-"""What facts of preemption do to the cluster.  Pure."""
+"""Apply the events of preemption to the cluster.  Pure."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def apply_caught_up(cluster: Cluster, fact: event.JobCaughtUp) -> None:
 
 
 def give_way(cluster: Cluster, job: Job, attempt: Attempt, fact: event.JobEnding) -> None:
-    """It is over: if it gave way, what that cost is remembered of the job."""
-    way = attempt.preemption
-    if fact.outcome is not Outcome.PREEMPTED or way is None:
+    """Record in the job of a preempted attempt what the preemption cost."""
+    notice = attempt.preemption
+    if fact.outcome is not Outcome.PREEMPTED or notice is None:
         return
     attempt.lost_gpu_s = fact.lost_gpu_s
-    before, other, claim = job.preempted, cluster.jobs.get(way.preemptor), cluster.claims.get(way.preemptor)
+    before, preemptor, claim = job.preempted, cluster.jobs.get(notice.preemptor), cluster.claims.get(notice.preemptor)
     job.preempted = Preempted(
-        by=str(way.preemptor) if other is None else other.label,
-        user="" if other is None else other.user,
+        by=str(notice.preemptor) if preemptor is None else preemptor.label,
+        user="" if preemptor is None else preemptor.user,
         at=fact.at,
         lost_gpu_s=fact.lost_gpu_s,
-        is_reclaim=way.is_reclaim,
+        is_reclaim=notice.is_reclaim,
         reservation="" if claim is None else claim.reservation,
-        not_parked=fact.why.partition(NOT_PARKED)[2] if way.parks else "",
+        not_parked=fact.why.partition(NOT_PARKED)[2] if notice.parks else "",
         times=1 if before is None else before.times + 1,
         all_lost_gpu_s=fact.lost_gpu_s + (0.0 if before is None else before.all_lost_gpu_s),
     )

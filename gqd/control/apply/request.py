@@ -1,4 +1,4 @@
-"""What the events of answered requests do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of answered requests to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def apply_answered(cluster: Cluster, fact: event.RequestAnswered) -> None:
 
 
 def apply_forgotten(cluster: Cluster, fact: event.RequestsForgotten) -> None:
-    for request_id in [one for one, answer in cluster.answers.items() if answer.at < fact.before]:
+    for request_id in [request_id for request_id, answer in cluster.answers.items() if answer.at < fact.before]:
         del cluster.answers[request_id]
         cluster.changes.answers.pop(request_id, None)
     cluster.changes.answers_forgotten_before = fact.before

@@ -1,4 +1,4 @@
-"""What the events of reservations do to the cluster, and what starts and ends of jobs do to occurrences.  Pure.
+"""Apply the events of reservations to the cluster, and starts and ends of jobs to occurrences.  Pure.
 
 Decides nothing (see `gqd.control.apply.table`).
 """
@@ -31,38 +31,40 @@ def apply_set(cluster: Cluster, fact: event.ReservationSet) -> None:
 
 def apply_removed(cluster: Cluster, fact: event.ReservationRemoved) -> None:
     reservation = cluster.reservations.pop(fact.name)
-    for one in list(reservation.occurrences.values()):
-        _end(cluster, reservation, one, fact.at, OccurrenceState.ENDED, "the reservation was deleted")
+    for occurrence in list(reservation.occurrences.values()):
+        _end(cluster, reservation, occurrence, fact.at, OccurrenceState.ENDED, "the reservation was deleted")
     _touch(cluster, reservation)
 
 
 def apply_planned(cluster: Cluster, fact: event.OccurrencePlanned) -> None:
     reservation = cluster.reservations[fact.name]
     assert fact.number == reservation.next_number, f"{fact.name}: {fact.number} is not its next occurrence"
-    one = Occurrence(fact.number, fact.begin_at, fact.end_at, fact.grants, missing_gpus=fact.missing_gpus, why=fact.why)
-    reservation.occurrences[fact.number] = one
+    occurrence = Occurrence(
+        fact.number, fact.begin_at, fact.end_at, fact.grants, missing_gpus=fact.missing_gpus, why=fact.why
+    )
+    reservation.occurrences[fact.number] = occurrence
     reservation.next_number += 1
     reservation.over_at = None
     _follow(reservation, fact.begin_at)
-    _touch(cluster, reservation, one)
+    _touch(cluster, reservation, occurrence)
 
 
 def apply_changed(cluster: Cluster, fact: event.OccurrenceChanged) -> None:
-    reservation, one = _known(cluster, fact.name, fact.number)
-    one.begin_at, one.end_at, one.grants = fact.begin_at, fact.end_at, fact.grants
-    one.missing_gpus, one.why = fact.missing_gpus, fact.why
-    _touch(cluster, reservation, one)
+    reservation, occurrence = _known(cluster, fact.name, fact.number)
+    occurrence.begin_at, occurrence.end_at, occurrence.grants = fact.begin_at, fact.end_at, fact.grants
+    occurrence.missing_gpus, occurrence.why = fact.missing_gpus, fact.why
+    _touch(cluster, reservation, occurrence)
 
 
 def apply_began(cluster: Cluster, fact: event.OccurrenceBegan) -> None:
-    reservation, one = _known(cluster, fact.name, fact.number)
-    one.state = OccurrenceState.ACTIVE
-    _touch(cluster, reservation, one)
+    reservation, occurrence = _known(cluster, fact.name, fact.number)
+    occurrence.state = OccurrenceState.ACTIVE
+    _touch(cluster, reservation, occurrence)
 
 
 def apply_ended(cluster: Cluster, fact: event.OccurrenceEnded) -> None:
-    reservation, one = _known(cluster, fact.name, fact.number)
-    _end(cluster, reservation, one, fact.at, fact.state, fact.why)
+    reservation, occurrence = _known(cluster, fact.name, fact.number)
+    _end(cluster, reservation, occurrence, fact.at, fact.state, fact.why)
 
 
 def apply_passed(cluster: Cluster, fact: event.OccurrencesPassed) -> None:
@@ -75,40 +77,40 @@ def apply_passed(cluster: Cluster, fact: event.OccurrencesPassed) -> None:
 
 
 def enter(cluster: Cluster, attempt: Attempt) -> None:
-    """The attempt was allocated in its occurrence."""
+    """Enter an attempt that was allocated in an occurrence."""
     if (known := occurrence_of(cluster, attempt)) is None:
         return
-    reservation, one = known
-    one.inside[attempt.attempt_id] = None
-    one.empty_since = None
-    _touch(cluster, reservation, one)
+    reservation, occurrence = known
+    occurrence.inside[attempt.attempt_id] = None
+    occurrence.empty_since = None
+    _touch(cluster, reservation, occurrence)
 
 
 def begin(cluster: Cluster, attempt: Attempt, at: float) -> None:
-    """The attempt has started in its occurrence: from now on that was used."""
+    """Mark the attempt's occurrence as used from now on: the attempt has started."""
     if (known := occurrence_of(cluster, attempt)) is None or known[1].used_at is not None:
         return
-    reservation, one = known
-    one.used_at = at
-    _touch(cluster, reservation, one)
+    reservation, occurrence = known
+    occurrence.used_at = at
+    _touch(cluster, reservation, occurrence)
 
 
 def leave(cluster: Cluster, attempt: Attempt, grant: Grant, at: float) -> None:
-    """A part of the attempt is gone; the last of them leaves the occurrence."""
+    """Count a part that was freed; with the last part the attempt leaves its occurrence."""
     if (known := occurrence_of(cluster, attempt)) is None:
         return
-    reservation, one = known
-    one.used_gpu_s += _gpu_s(one, attempt, grant, at)
+    reservation, occurrence = known
+    occurrence.used_gpu_s += _gpu_s(occurrence, attempt, grant, at)
     if not attempt.parts:
-        one.inside.pop(attempt.attempt_id, None)
-        if not one.inside:
-            one.empty_since = at
-    _touch(cluster, reservation, one)
+        occurrence.inside.pop(attempt.attempt_id, None)
+        if not occurrence.inside:
+            occurrence.empty_since = at
+    _touch(cluster, reservation, occurrence)
 
 
-def _gpu_s(one: Occurrence, attempt: Attempt, grant: Grant, at: float) -> float:
-    """What the part has used of the occurrence."""
-    return max(0.0, min(at, one.end_at) - attempt.allocated_at) * len(grant.gpus)
+def _gpu_s(occurrence: Occurrence, attempt: Attempt, grant: Grant, at: float) -> float:
+    """GPU-seconds of the occurrence that the part has used."""
+    return max(0.0, min(at, occurrence.end_at) - attempt.allocated_at) * len(grant.gpus)
 
 
 def _known(cluster: Cluster, name: str, number: int) -> tuple[Reservation, Occurrence]:
@@ -117,26 +119,26 @@ def _known(cluster: Cluster, name: str, number: int) -> tuple[Reservation, Occur
 
 
 def _follow(reservation: Reservation, until: float) -> None:
-    """The cron line has been followed up to here."""
+    """Remember the instant up to which occurrences of the cron line are planned."""
     reservation.planned_until = max(until, reservation.planned_until or until)
 
 
 def _end(
-    cluster: Cluster, reservation: Reservation, one: Occurrence, at: float, state: OccurrenceState, why: str
+    cluster: Cluster, reservation: Reservation, occurrence: Occurrence, at: float, state: OccurrenceState, why: str
 ) -> None:
-    """Jobs that still run in it have used it until now."""
-    for attempt_id in one.inside:
+    """End the occurrence; jobs that still run in it have used it until now."""
+    for attempt_id in occurrence.inside:
         attempt = cluster.attempts[attempt_id]
-        one.used_gpu_s += sum(_gpu_s(one, attempt, part.grant, at) for part in attempt.parts.values())
-    one.inside = {}
-    one.state, one.ended_at, one.why = state, at, why
-    del reservation.occurrences[one.number]
+        occurrence.used_gpu_s += sum(_gpu_s(occurrence, attempt, part.grant, at) for part in attempt.parts.values())
+    occurrence.inside = {}
+    occurrence.state, occurrence.ended_at, occurrence.why = state, at, why
+    del reservation.occurrences[occurrence.number]
     if not reservation.occurrences:
         reservation.over_at = at
-    _touch(cluster, reservation, one)
+    _touch(cluster, reservation, occurrence)
 
 
-def _touch(cluster: Cluster, reservation: Reservation, one: Occurrence | None = None) -> None:
+def _touch(cluster: Cluster, reservation: Reservation, occurrence: Occurrence | None = None) -> None:
     cluster.changes.reservations[reservation.reservation_id] = reservation
-    if one is not None:
-        cluster.changes.occurrences[reservation.reservation_id, one.number] = (reservation, one)
+    if occurrence is not None:
+        cluster.changes.occurrences[reservation.reservation_id, occurrence.number] = (reservation, occurrence)

@@ -1,4 +1,4 @@
-"""What the ends of attempts teach of how long jobs run.  Pure (see `gqd.control.apply.table`).
+"""Apply the ends of attempts to the run-time history.  Pure (see `gqd.control.apply.table`).
 
 What ended by itself, was cancelled or ran into its limit counts as long as it ran.  What will run again, or whose node
 was lost, does not: how long it would have run nobody knows.
@@ -16,7 +16,7 @@ from gqd.state.runtime_history import ANY_GPUS, Signature, learn
 
 
 def learn_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """The attempt has its `end_at`."""
+    """Add the run time of an attempt that has ended (`end_at` is set)."""
     assert attempt.end_at is not None, f"{attempt.attempt_id} has not ended"
     is_cut_short = attempt.outcome in (Outcome.NODE_FAIL, Outcome.PREEMPTED)
     if attempt.start_at is None or attempt.then is not AfterEnding.END or is_cut_short:

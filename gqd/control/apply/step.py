@@ -1,4 +1,4 @@
-"""What the events of a step do to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
+"""Apply the events of steps to the cluster.  Pure; decides nothing (see `gqd.control.apply.table`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What facts of suspended jobs do to the cluster.  Pure; decides nothing."""
+"""Apply the events of suspended jobs to the cluster.  Pure; decides nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def apply_resumed(cluster: Cluster, fact: event.JobResumed) -> None:
 
 
 def end_pause(attempt: Attempt, at: float) -> None:
-    """It goes on, or is over."""
+    """End the suspension of an attempt that is resumed or ended, if it is suspended."""
     if attempt.suspended_at is not None:
         attempt.suspended_s += max(0.0, at - attempt.suspended_at)
         attempt.suspended_at = None

@@ -1,4 +1,4 @@
-"""{event type: apply function}: the only road to a change of the cluster.  Pure.
+"""The table of apply functions by event type, which is the only way to change the cluster.  Pure.
 
 An apply function does what the event says and decides nothing; it notes each row that it touches in
 ``cluster.changes``.  The functions live with their nouns.
@@ -128,5 +128,5 @@ APPLY: dict[type, Callable[[Cluster, Any], None]] = {
 
 
 def apply(cluster: Cluster, fact: event.Event) -> None:
-    """Make the cluster what it is after this event."""
+    """Change the cluster as this event says."""
     APPLY[type(fact)](cluster, fact)

@@ -1,4 +1,4 @@
-"""What the starts and ends of attempts do to the usage of who is billed for them. Pure (see `gqd.control.apply.table`).
+"""Apply the starts and ends of attempts to the usage of members.  Pure (see `gqd.control.apply.table`).
 
 An attempt is billed from its start to its end, as the node dates them, at the rate that was fixed when it was
 allocated, or when it last came to hold another number of GPUs.  The usage is that of the job's user in the job's
@@ -14,20 +14,20 @@ from gqd.state.records import Attempt, Job, Member
 
 
 def bill_start(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """From `start_at` on."""
+    """Start billing at the attempt's `start_at`."""
     assert attempt.start_at is not None, f"{attempt.attempt_id} has not started"
     _change_rate(cluster, job, attempt.start_at, attempt.billing)
 
 
 def bill_end(cluster: Cluster, job: Job, attempt: Attempt) -> None:
-    """Until `end_at`; what never started is not billed."""
+    """Stop billing at the attempt's `end_at`; an attempt that never started is not billed."""
     assert attempt.end_at is not None, f"{attempt.attempt_id} has not ended"
     if attempt.start_at is not None:
         _change_rate(cluster, job, attempt.end_at, -attempt.billing)
 
 
 def bill_change(cluster: Cluster, job: Job, at: float, by: int) -> None:
-    """From then on so much more; a negative rate: less."""
+    """Bill `by` more (negative: less) from `at` on."""
     if by:
         _change_rate(cluster, job, at, by)
 

@@ -19,7 +19,7 @@ from gqd.control import snapshot
 from gqd.control.explain import dependency, elastic, limits, parked, reservation, timeslice
 from gqd.control.explain import plan as explain_plan
 from gqd.control.explain.explanation import Explanation
-from gqd.control.requeue import to_whom
+from gqd.control.requeue import preemptor_phrase
 from gqd.sched.planner import plan_whole
 from gqd.sched.reasons.unschedulable import counted
 from gqd.sched.snapshot.model import Snapshot
@@ -476,7 +476,7 @@ def _giving_way(cluster: Cluster, job: Job) -> str:
     if attempt.preemption is None:
         return ""
     then = "stands still from" if attempt.preemption.parks else "is ended by"
-    return f"; it gives way {to_whom(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
+    return f"; it gives way {preemptor_phrase(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
 
 
 def _with_past(story: Explanation, job: Job) -> Explanation:
