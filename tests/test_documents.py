@@ -39,6 +39,7 @@ from gq.model.state import STATE_LETTERS, Reason
 from gq.version import VERSION
 from gq.wire import client, node, step
 from gqd.state.lifecycle import TRANSITIONS
+from tests import rooms
 from tests.requires import needs_program
 
 ROOT = Path(__file__).parent.parent
@@ -446,3 +447,8 @@ def test_the_version_is_one_and_the_changelog_has_it() -> None:
 
     assert (gq.__version__, VERSION) == (headings[0], headings[0])
     assert PROJECT["dynamic"] == ["version"], "pyproject.toml reads it from gq.version"
+
+
+def test_the_picture_of_the_rooms_is_what_the_imports_say() -> None:
+    """``python -m tests.rooms`` writes it anew."""
+    assert f"{rooms.BEGIN}{rooms.picture()}{rooms.END}" in rooms.PAGE.read_text()

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,13 @@ MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 100
 P95_FUNCTION_LINES = 50
 MEDIAN_FUNCTION_LINES = 15
+
+
+FRAGMENT = re.compile(
+    r"(Of|As|It|Its|With|By|That|Those|Who|Whom|Whose|Whoever|What|Whatever|They|Nobody|Somebody|One|Some|Else|So"
+    r"|Likewise)\b"
+)
+"""How a docstring begins that does not name its subject."""
 
 
 # ── reading the source ────────────────────────────────────────────────────────────────────────────────────────
@@ -265,6 +273,30 @@ def _is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
+SCHEDULING_PASS = {
+    "gqd.sched.cycle.auto_throttle",
+    "gqd.sched.cycle.scheduling_pass",
+    "gqd.sched.cycle.wait_reasons",
+    "gqd.sched.preemption.preempt",
+    "gqd.sched.preemption.resize",
+    "gqd.sched.preemption.timeslice_victims",
+}
+"""Parts of a scheduling pass that name its type; the only circle."""
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for type checkers count: a circle of types is a circle for the reader."""
+    modules = {module_name(path): path for path in CODE if path.name != "__init__.py"}
+    graph = {name: {imported for imported, _ in imports(path)} & modules.keys() for name, path in modules.items()}
+    for name in SCHEDULING_PASS:
+        graph[name] -= SCHEDULING_PASS
+
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(reversed(error.args[1])))
+
+
 @each_file
 def test_only_a_command_imports_a_command(path: Path) -> None:
     wrong = [at(path, node) for name, node in imports(path) if _is_within(name, "gq.cli")]
@@ -313,6 +345,23 @@ def test_a_child_interpreter_imports_nothing_from_the_working_directory(path: Pa
 
 
 # ── shape ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_file
+def test_a_docstring_names_its_subject(path: Path) -> None:
+    """Of modules, classes, functions and fields: no docstring begins with a preposition or a pronoun."""
+    wrong = [f"{at(path, text)}: {text.value[:40]}" for text in _docstrings(path) if FRAGMENT.match(text.value)]
+
+    assert wrong == []
+
+
+def _docstrings(path: Path) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree(path)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
 
 
 @each_file

@@ -15,6 +15,7 @@ from gq.request.layers import job_arguments
 from gq.request.option import ParsedOption
 from gq.request.options import SUB, options_of
 from gq.request.resources import resource_request
+from tests.cli.conftest import Run
 
 NOW = 1_800_000_000.0
 HERE = Submission(
