@@ -18,6 +18,7 @@ from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
+from gqd.sched.reasons.infeasible import counted
 from gqd.state.input import PolicyChanged
 from gqd.state.plan import CoresReservedForGpus, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
 from gqd.state.policy import Policy
@@ -375,3 +376,10 @@ def test_a_low_qos_takes_the_oldest_card_and_a_high_one_the_newest() -> None:
 
     assert [grant.node for grant in host.attempt(low).grants] == ["n2"]
     assert [grant.node for grant in host.attempt(high).grants] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("count", "things", "text"), [(1, "switches", "1 switch"), (11, "switches", "11 switches"), (1, "nodes", "1 node")]
+)
+def test_what_is_counted_is_in_the_singular_for_one_only(count: int, things: str, text: str) -> None:
+    assert counted(count, things) == text

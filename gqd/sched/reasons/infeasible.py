@@ -25,8 +25,9 @@ MAX_NAMED = 20
 
 
 def counted(count: int, things: str) -> str:
-    """``1 GPU``, ``2 GPUs``."""
-    return f"{count} {things.removesuffix('s') if count == 1 else things}"
+    """``1 GPU``, ``2 GPUs``, ``1 switch``."""
+    plural = "es" if things.endswith("ches") else "s"
+    return f"{count} {things.removesuffix(plural) if count == 1 else things}"
 
 
 def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:

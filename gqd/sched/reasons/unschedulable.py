@@ -131,9 +131,8 @@ def _waits_for_locality(
     if allowed < levels and place(overlay, anywhere, available, waited_s=waited_s) is not None:
         what = "switches"
         level = "" if not allowed else f" of level {allowed + 1}"
-        wanted = f"{counted(shape.switches or 1, 'switches')}{level}".replace("1 switche", "1 switch")
-        spread = spread_of(tree, overlay.node_table, [grant.node for grant in grants])
-        offered = f"{spread} switch{'es' if spread > 1 else ''}"
+        wanted = f"{counted(shape.switches or 1, 'switches')}{level}"
+        offered = counted(spread_of(tree, overlay.node_table, [grant.node for grant in grants]), "switches")
         relaxes_s = patience_s(shape, overlay.scheduling) * (allowed + 1)
     else:
         wishes = [one.prefer for one in every_shape(shape) if holds_out_for_preferred(overlay, one, waited_s)]
