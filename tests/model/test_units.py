@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gq.units import (
+    MAX_COUNT,
     MAX_DURATION_S,
     format_duration,
     format_memory,
@@ -152,7 +153,7 @@ def test_memory_is_shown_in_the_largest_unit_that_is_exact(mib: int, shown: str)
     assert format_memory(mib) == shown
 
 
-@given(st.integers(0, 2**40))
+@given(st.integers(0, MAX_COUNT))
 def test_memory_that_is_shown_without_a_tenth_reads_back_as_itself(mib: int) -> None:
     shown = format_memory(mib)
 
