@@ -34,7 +34,7 @@ from gq.connection.locate import find_cluster
 from gq.errors import Refusal, UsageError
 from gq.model.job import JobInfo
 from gq.model.sweep import format_sweep
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.request.directives import Header, read_header
 from gq.request.getopt import Arguments
 from gq.request.jobspec import Submission, exported_environment, job_spec
@@ -387,8 +387,7 @@ def _given(keywords: dict[str, object]) -> list[ParsedOption]:
 def _option(keyword: str, value: object) -> ParsedOption | None:
     keywords = JobOptions.__annotations__
     if keyword not in keywords:
-        close = nearest(keyword, list(keywords))
-        raise UsageError("unknown_option", f"`{keyword}` is not an option", f"did you mean `{close}`?" if close else "")
+        raise UsageError("unknown_option", f"`{keyword}` is not an option", suggestion(keyword, keywords))
     if value is False:
         return _OFF.get(keyword)
     name = "job-name" if keyword == "name" else keyword.replace("_", "-")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from gq.errors import UsageError
-from gq.near_miss import nearest, suggestion
+from gq.near_miss import suggestion
 from gq.request.option import Option, ParsedOption, bad_value
 from gq.units import MAX_COUNT
 
@@ -71,9 +71,7 @@ def _unknown(written: str, known: list[str], source: str, command: str) -> Usage
 
     if found := refusal(command, written, source):
         return found
-    close = nearest(written, known)
-    hint = f"did you mean `{close}`?" if close else ""
-    return UsageError("unknown_option", f"{_at(source)}unknown option `{written}`", hint)
+    return UsageError("unknown_option", f"{_at(source)}unknown option `{written}`", suggestion(written, known))
 
 
 def parse(

@@ -20,7 +20,7 @@ from gq.model.resource import ResourceRequest
 from gq.model.state import JobState, Outcome, state_word
 from gq.model.tasks import pack_tasks
 from gq.model.text import has_controls
-from gq.near_miss import nearest
+from gq.near_miss import nearest, suggestion
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import (
@@ -267,8 +267,7 @@ def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -
     nodes = whole_nodes(snapshot.nodes_of(draft.cluster, draft.volatile, draft.now))
     unknown = sorted(named_nodes(shape) - draft.cluster.nodes.keys())
     if unknown:
-        close = nearest(unknown[0], [node.name for node in nodes])
-        hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
+        hint = suggestion(unknown[0], [node.name for node in nodes], "gqinfo -N lists the nodes")
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
     usable = usable_places(nodes, shape, partition).tolist()
     if not usable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from gq.errors import Refusal
 from gq.model.job import Usage
 from gq.model.key import KeyKind
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
@@ -362,8 +362,7 @@ def known(draft: TurnBuilder, name: str) -> Node:
     node = draft.cluster.nodes.get(name)
     if node is not None:
         return node
-    close = nearest(name, list(draft.cluster.nodes))
-    hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
+    hint = suggestion(name, draft.cluster.nodes, "gqinfo -N lists the nodes")
     raise Refusal("unknown_node", f"node `{name}` does not exist", hint)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable
 
 import msgspec
 
 from gq.cli.framework.command import JSON, Command, warn
 from gq.cli.framework.connection import ask, ask_accounts, controller
+from gq.cli.framework.filter import is_known_here
 from gq.cli.framework.operands import operands
 from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
 from gq.connection.client import Client
@@ -206,9 +206,7 @@ def _set_member(is_new: bool) -> Callable[[Arguments], int]:
 
 def warn_of_stranger(user: str) -> None:
     """The controller's host may know who is not known here, and who is not known yet may come: nothing is refused."""
-    try:
-        pwd.getpwnam(user)
-    except (KeyError, ValueError):
+    if not is_known_here(user):
         warn(f"warning: this host knows no user `{user}`: see that the name is right")
 
 

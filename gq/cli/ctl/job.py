@@ -19,7 +19,7 @@ from gq.errors import UsageError
 from gq.model.job import JobInfo
 from gq.model.resource import Grant, ResourceRequest, RoleShare, format_ids
 from gq.model.tasks import MAX_TASK, format_tasks
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments
 from gq.request.jobspec import (
     AUTO,
@@ -157,8 +157,7 @@ def _scontrol_change(operand: str) -> list[ParsedOption]:
     if word == "requeue" and value in ("0", "1"):
         return [ParsedOption("requeue" if value == "1" else "no-requeue", "", key)]
     if word not in SCONTROL:
-        close = nearest(word, list(SCONTROL))
-        hint = f"did you mean `{close}`?" if close else "`gqctl update --help` lists the options"
+        hint = suggestion(word, SCONTROL, "`gqctl update --help` lists the options")
         raise UsageError("unknown_option", f"`{key}` is nothing that can be changed", hint)
     return [ParsedOption(SCONTROL[word], value, key)]
 

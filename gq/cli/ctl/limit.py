@@ -11,7 +11,7 @@ from gq.cli.framework.operands import operands, refuse_operands
 from gq.cli.framework.output import Column, JsonValue, write_json_list, write_table
 from gq.errors import UsageError
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, LIMITED, Holder, LimitAt, LimitInfo
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import Option
 from gq.units import format_duration, format_memory, parse_duration_s, parse_memory_mib
@@ -43,8 +43,7 @@ def resource(text: str) -> str:
     word = text.strip().lower().replace("-", "_") if not text.startswith(GPUS_OF_TYPE) else text.strip().lower()
     if word in LIMITED or (word.startswith(GPUS_OF_TYPE) and len(word) > len(GPUS_OF_TYPE)):
         return word
-    close = nearest(word, list(LIMITED))
-    there = f"did you mean `{close}`?" if close else f"use {', '.join(LIMITED)} or gpus:TYPE"
+    there = suggestion(word, LIMITED, f"use {', '.join(LIMITED)} or gpus:TYPE")
     raise ValueError(f"`{text}` is nothing that can be limited; {there}")
 
 

@@ -19,7 +19,7 @@ from gq.model.nodelist import compress
 from gq.model.state import state_letters
 from gq.model.sweep import format_sweep, sweep_of_task
 from gq.model.tasks import parse_tasks, tasks_in
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.units import format_duration
 
 DEFAULT_FIELD_WIDTH = 20
@@ -321,8 +321,8 @@ def _field(word: str) -> Piece:
     match = re.fullmatch(_FIELD, word)
     column = _BY_NAME.get(match["name"].lower()) if match else None
     if match is None or column is None:
-        close = nearest(word.partition(":")[0].lower(), list(_BY_NAME))
-        raise ValueError(f"`{word}` is not a field; " + (f"did you mean `{close}`?" if close else f"use {_known()}"))
+        way_out = suggestion(word.partition(":")[0].lower(), _BY_NAME, f"use {_known()}")
+        raise ValueError(f"`{word}` is not a field; {way_out}")
     width = DEFAULT_FIELD_WIDTH if match["width"] is None else int(match["width"])
     return Piece(column, "", width, match["right"] is not None)
 

@@ -93,7 +93,7 @@ def refuse_unknown_names(client: Client, asked: JobFilter) -> None:
         refuse_unknown_partitions(asked.partitions, known)
     if asked.nodes:
         ask(client, ListNodes(names=asked.nodes), Nodes)  # the controller names the node that it does not know
-    if users := tuple(name for name in asked.users if not _is_user_here(name)):
+    if users := tuple(name for name in asked.users if not is_known_here(name)):
         _refuse_unknown_users(client, users)
     if asked.accounts:
         ask(client, ListShares(accounts=asked.accounts), Shares)  # likewise
@@ -113,12 +113,13 @@ def refuse_unknown_partitions(names: Collection[str], known: Collection[str]) ->
             raise Refusal("unknown_partition", f"partition `{name}` does not exist", hint)
 
 
-def _is_user_here(name: str) -> bool:
+def is_known_here(name: str) -> bool:
+    """Whether this host has a user of that name."""
     import pwd
 
     try:
         pwd.getpwnam(name)
-    except KeyError:
+    except (KeyError, ValueError):
         return False
     return True
 

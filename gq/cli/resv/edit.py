@@ -28,7 +28,7 @@ from gq.cli.resv.render import ask_in, echo, echo_one, echo_skipped, reservation
 from gq.connection.client import Client
 from gq.errors import Refusal, UsageError
 from gq.model.reservation import OccurrenceInfo, OccurrenceState, ReservationInfo
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.request.getopt import Arguments, whole_number
 from gq.units import iso_instant, render_instants
 from gq.wire.client import (
@@ -266,8 +266,7 @@ def find(client: Client, name: str) -> ReservationInfo:
 
 def unknown(client: Client, name: str) -> Refusal:
     there = ask(client, ListReservations(), Reservations).reservations
-    close = nearest(name, [info.booking.name for info in there])
-    hint = f"did you mean `{close}`?" if close else "`gqresv list` lists all"
+    hint = suggestion(name, [info.booking.name for info in there], "`gqresv list` lists all")
     return Refusal("unknown_reservation", f"reservation `{name}` does not exist", hint)
 
 

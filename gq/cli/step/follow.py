@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NamedTuple
 
 import gq.elastic
 from gq.errors import Refusal, UsageError
@@ -45,13 +46,18 @@ def follow(said: Iterable[ParsedOption], *, is_in_job: bool) -> int:
     return _Following(rest).run()
 
 
+class _Membership(NamedTuple):
+    """A node of the job, from when it joined: one that left and joined again is another membership."""
+
+    name: str
+    joined: int
+
+
 @dataclass
 class _Following:
     words: list[str]
-    steps: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    """The step on each node of the job, by the node's name."""
-    joined: dict[str, int] = field(default_factory=dict)
-    """`gq.elastic.Node.joined` of each of these nodes when its step began."""
+    steps: dict[_Membership, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The step on each node of the job."""
     leaving: list[subprocess.Popen[bytes]] = field(default_factory=list)
     signum: int = 0
     """The last signal that this command received and passed on; 0: none."""
@@ -62,8 +68,8 @@ class _Following:
         while True:
             known = gq.elastic.gpus()
             if known is not None and not self.signum:
-                self._meet({node.name: node.joined for node in known.nodes}, known.target_nodes)
-            stay = [step for name, step in self.steps.items() if known is None or name in known.target_nodes]
+                self._meet([_Membership(node.name, node.joined) for node in known.nodes], known.target_nodes)
+            stay = [step for node, step in self.steps.items() if known is None or node.name in known.target_nodes]
             if all(step.poll() is not None for step in stay):
                 break
             time.sleep(LOOK_S)
@@ -72,18 +78,15 @@ class _Following:
         codes = [step.returncode if step.returncode >= 0 else 128 - step.returncode for step in stay]
         return 128 + self.signum if self.signum else max(codes, default=0)
 
-    def _meet(self, joined: Mapping[str, int], target: Sequence[str]) -> None:
-        """Begin a step on each node that joined, and set aside the steps of nodes that left.
-
-        A node may leave and join again between two looks: `joined`, the number by node, tells.
-        """
-        for name in [name for name in self.steps if joined.get(name) != self.joined[name]]:
-            self.leaving.append(self.steps.pop(name))
+    def _meet(self, nodes: Sequence[_Membership], target: Sequence[str]) -> None:
+        """Begin a step on each node that joined, and set aside the steps of nodes that left."""
+        for node in self.steps.keys() - set(nodes):
+            self.leaving.append(self.steps.pop(node))
         self.leaving = [step for step in self.leaving if step.poll() is None]
-        is_ending = any(step.poll() == 0 for name, step in self.steps.items() if name in target)
-        for name in target:
-            if name not in self.steps and not is_ending:
-                self.steps[name], self.joined[name] = self._begin(name), joined[name]
+        is_ending = any(step.poll() == 0 for node, step in self.steps.items() if node.name in target)
+        for node in nodes:
+            if node.name in target and node not in self.steps and not is_ending:
+                self.steps[node] = self._begin(node.name)
 
     def _begin(self, name: str) -> subprocess.Popen[bytes]:
         """Start a `gqrun` with the step's options for one node."""

@@ -12,7 +12,7 @@ from gq.cli.framework.connection import ask, job_pages
 from gq.connection.client import Client
 from gq.model.job import JobInfo
 from gq.model.state import state_letters
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.wire.client import Jobs, ListJobs
 
 QUEUE = "queue"
@@ -92,7 +92,6 @@ def parse_sort(text: str) -> Sort:
 def _key(name: str, word: str) -> _Key:
     key = FIELDS.get(_LETTERS.get(name, name.lower()))
     if key is None:
-        close = nearest(name.lower(), list(FIELDS))
-        way_out = f"did you mean `{close}`?" if close else f"use {QUEUE}, or {', '.join(FIELDS)}"
+        way_out = suggestion(name.lower(), FIELDS, f"use {QUEUE}, or {', '.join(FIELDS)}")
         raise ValueError(f"`{word}` is no field to sort by; {way_out}")
     return key

@@ -22,7 +22,7 @@ from gq.errors import Refusal
 from gq.model.account import ROOT, AccountInfo, Holder, PriorityInfo, ShareInfo
 from gq.model.ids import JobId
 from gq.model.tasks import format_tasks
-from gq.near_miss import nearest
+from gq.near_miss import suggestion
 from gq.units import format_duration
 from gq.wire import client
 from gqd.control.job_filter import select_jobs
@@ -114,13 +114,11 @@ def _refuse_unknown(tree: Tree, body: client.ListShares) -> None:
     users = sorted({user for user, _ in tree.users})
     for user in (*body.users, *filter(None, [body.explain])):
         if user not in users:
-            close = nearest(user, users)
-            hint = f"did you mean `{close}`?" if close else "whoever has submitted a job is in one; gqshare lists them"
+            hint = suggestion(user, users, "whoever has submitted a job is in one; gqshare lists them")
             raise Refusal("unknown_user", f"user `{user}` is in no account", hint)
     for account in body.accounts:
         if account not in tree.accounts:
-            close = nearest(account, list(tree.accounts))
-            hint = f"did you mean `{close}`?" if close else "gqshare lists the accounts"
+            hint = suggestion(account, tree.accounts, "gqshare lists the accounts")
             raise Refusal("unknown_account", f"account `{account}` does not exist", hint)
 
 
