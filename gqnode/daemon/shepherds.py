@@ -341,6 +341,7 @@ class ShepherdPool:
                 supervised.has_reported = True
                 supervised.request = None
                 supervised.pid = head.get("pid")
+                _wake(supervised)  # a command may have been sent before, and its job may have stopped it since
             case {"is": "unable", "why": str(why)}:
                 self._report_failed(supervised, why)
             case {"is": "started", "at": at}:

@@ -16,7 +16,7 @@ from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.daemon.shepherds import TreeEmpty
 from gqnode.shepherd.processes import descendants, is_stopped
-from tests.node.herd_host import HerdHost, herd_host, shepherds
+from tests.node.herd_host import WAIT_S, HerdHost, herd_host, shepherds
 
 
 @pytest.fixture
@@ -330,6 +330,16 @@ def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at
 def test_a_job_that_stops_its_shepherd_can_be_ended(host: HerdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
     host.until(lambda: [_is_stopped(pid) for pid in shepherds(host.root)] == [True], "a stopped shepherd")
+    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
+
+
+def test_a_command_that_overtakes_the_first_report_of_a_stopped_shepherd_is_carried_out(host: HerdHost) -> None:
+    attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
+    deadline = time.monotonic() + WAIT_S
+    while [_is_stopped(pid) for pid in shepherds(host.root)] != [True]:  # the loop of the herd does not run meanwhile
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
     host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
 

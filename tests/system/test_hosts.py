@@ -436,6 +436,7 @@ def test_a_job_goes_on_while_the_network_is_away_and_its_end_is_heard_after(clus
     b, d = cluster.net.hosts["b"], cluster.net.hosts["d"]
     job = submit(d, "--gpus=2", "-w", "b", wrap="echo began; while [ ! -e go ]; do sleep 0.1; done; echo ends; exit 7")
     await_text(b, f"{WORKDIR}/gq-{job}.out", "began")
+    await_state(d, job, "RUNNING")  # the node's report may arrive after the output
 
     with cluster.net.without(b):
         cluster.nodes["b"].await_log("no word from the controller")
