@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 from operator import is_not
 from typing import cast, overload
 
@@ -215,14 +216,8 @@ def natural_order(node: Node) -> tuple[tuple[int, int | str], ...]:
 
 @lru_cache(maxsize=16384)
 def _natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
-    parts: list[tuple[int, int | str]] = []
-    word = ""
-    for character in f"{name}\0":
-        if word and character.isdecimal() != word[0].isdecimal():
-            parts.append((0, int(word)) if word.isdecimal() else (1, word))
-            word = ""
-        word += character
-    return tuple(parts)
+    parts = ("".join(characters) for _, characters in groupby(name, str.isdecimal))
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 def unavailable_because(node: Node, volatile: Volatile, now: float) -> str:

@@ -383,3 +383,10 @@ def test_a_low_qos_takes_the_oldest_card_and_a_high_one_the_newest() -> None:
 )
 def test_what_is_counted_is_in_the_singular_for_one_only(count: int, things: str, text: str) -> None:
     assert counted(count, things) == text
+
+
+@pytest.mark.parametrize("names", [("b", "c"), ("gpu-a", "gpu-b"), ("n2", "n10"), ("n1a", "n1b"), ("n1", "n1a")])
+def test_the_nodes_of_a_job_are_in_natural_order_however_they_joined(names: tuple[str, str]) -> None:
+    host = CoreHost(POLICY, dict.fromkeys(reversed(names), inventory()))
+    job_id = host.start(submit("gang", nodes_min=2, nodes_max=2, gpus_per_node=2))
+    assert tuple(grant.node for grant in host.attempt(job_id).grants) == names
