@@ -51,6 +51,7 @@ def test_a_restart_with_wrong_settings_stops_nothing(private_cluster: MakeCluste
     config.write_text(text)
 
 
+@pytest.mark.slow
 def test_gqnode_is_restarted_alone_or_with_the_others_and_jobs_go_on(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=2, cpus=2)
     script = "touch began; while [ ! -e go ]; do sleep 0.05; done; exit 5"
@@ -69,6 +70,7 @@ def test_gqnode_is_restarted_alone_or_with_the_others_and_jobs_go_on(private_clu
     assert cluster.run("gqwait", job).returncode == 5
 
 
+@pytest.mark.slow
 def test_sighup_opens_the_log_files_again_after_they_were_renamed(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     for daemon in ("gqd", "gqnode-n1"):

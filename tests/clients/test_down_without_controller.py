@@ -59,6 +59,7 @@ def test_down_ends_jobs_and_daemons_of_a_cluster_whose_gqd_cannot_start(private_
     assert [(cluster.workdir / f"told-{node}").exists() for node in ("n1", "n2")] == [True, True], "with their grace"
 
 
+@pytest.mark.slow
 def test_a_second_daemon_is_refused_also_where_the_directory_was_made_anew(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     pid = {name: cluster.pid(name) for name in ("gqd", "gqnode-n1")}

@@ -56,6 +56,7 @@ def test_standard_input_reaches_every_task(cluster: PrivateCluster) -> None:
     assert sums == {cluster.ok("md5sum", stdin=text).split()[0]}
 
 
+@pytest.mark.slow
 def test_no_output_is_lost_or_repeated_when_a_node_daemon_is_killed(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=2, cpus=8)
     process = cluster.start("gqrun", "-N2", "--label", "sh", "-c", "for i in $(seq 100); do echo $i; sleep 0.02; done")

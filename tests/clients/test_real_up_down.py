@@ -65,6 +65,7 @@ def test_up_with_another_shape_is_refused_with_the_setting_to_change(
     assert config.read_text() == text
 
 
+@pytest.mark.slow
 def test_what_up_prints_can_be_pasted_whatever_the_directory_is_called(shared_cluster: PrivateCluster) -> None:
     other = shared_cluster
     directory = other.workdir / "my c'luster"
@@ -112,6 +113,7 @@ def test_down_refuses_while_jobs_run_unless_told(private_cluster: MakeCluster) -
     assert job_state(cluster, 1) == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_kept_jobs_go_on_without_daemons_and_are_found_again(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     cluster.ok("gqsub", "--wrap", "while [ ! -e go ]; do sleep 0.05; done; echo done; exit 3")
@@ -125,6 +127,7 @@ def test_kept_jobs_go_on_without_daemons_and_are_found_again(private_cluster: Ma
     assert (done.stdout, done.returncode) == ("done\n", 3)
 
 
+@pytest.mark.slow
 def test_down_ends_the_jobs_of_daemons_that_were_killed(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     cluster.ok("gqsub", "--wrap", "sleep 600")

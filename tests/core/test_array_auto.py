@@ -467,6 +467,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(_STEPS)
+@pytest.mark.slow
 def test_whatever_comes_no_task_fails_and_nothing_is_idle_that_somebody_could_have(
     steps: Iterable[tuple[str, str, int]],
 ) -> None:

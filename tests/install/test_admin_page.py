@@ -74,6 +74,7 @@ def set_up(net: Network) -> tuple[Host, Host, User]:
     return head, node, head.user(ALICE)
 
 
+@pytest.mark.slow
 def test_a_restored_controller_knows_the_jobs_of_the_backup_and_keeps_those_that_run(net: MakeNet) -> None:
     head, _, alice = set_up(net(("head", "n1")))
     running = submit(alice, wrap="sleep 600")

@@ -283,6 +283,7 @@ def owner(host: Host, path: str) -> str:
     return host.ok("stat", "-c", "%U", path).strip()
 
 
+@pytest.mark.slow
 def test_an_installation_of_root_is_given_to_a_user_with_its_jobs_and_keys(hosts: dict[str, Host]) -> None:
     a = hosts["a"]
     a.ok("gqd", "init", "--user=root", "--node=a")

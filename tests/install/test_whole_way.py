@@ -105,6 +105,7 @@ def test_the_doctor_finds_nothing_wrong_with_hosts_that_were_set_up_so(net: Make
         assert (found.returncode, wrong) == (0, []), host.name
 
 
+@pytest.mark.slow
 def test_nothing_of_a_script_or_a_token_can_be_read_on_the_network(net: MakeNet) -> None:
     hosts = net(("head", "n1", "n2"))
     words = ("s3cret-script", "s3cret-variable", "s3cret-task", "gqj1", "not-a-secret")
@@ -137,6 +138,7 @@ def test_one_host_alone_is_a_cluster_for_its_users(net: MakeNet) -> None:
     assert alice.ok("gqlog", job) == "alice\nalice\n"
 
 
+@pytest.mark.slow
 def test_the_next_job_finds_nothing_in_tmp_and_shm_of_the_last_one(net: MakeNet) -> None:
     hosts = net(("head",))
     [head] = hosts.hosts.values()
@@ -155,6 +157,7 @@ def test_the_next_job_finds_nothing_in_tmp_and_shm_of_the_last_one(net: MakeNet)
     assert json.loads(head.ok("gqinfo", "-N", "--json"))[0]["isolation"]["tmp"] == "private"
 
 
+@pytest.mark.slow
 def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> None:
     hosts = net(("head", "n1", "login"))
     head, first, login = hosts.hosts.values()
@@ -171,6 +174,7 @@ def test_from_a_login_host_users_submit_and_nothing_runs_there(net: MakeNet) -> 
     assert json.loads(alice.ok("gqctl", "whoami", "--json"))[0]["origin"] == "node login"
 
 
+@pytest.mark.slow
 def test_a_node_that_is_removed_is_out_at_once_and_its_jobs_with_it(net: MakeNet) -> None:
     hosts = net(("head", "n1", "n2"))
     head, first, _ = set_up(hosts)

@@ -104,6 +104,7 @@ def test_one_task_is_held_and_released_and_why_it_waits_is_told(cluster: Private
     assert cluster.run("gqwait", array).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_controller_killed_in_the_middle_loses_no_task_and_runs_none_twice(private_cluster: MakeCluster) -> None:
     cluster = made(private_cluster)
     array = submit(cluster, "--array=1-40%6", wrap="echo $SLURM_ARRAY_TASK_ID >> ran; sleep 0.2")

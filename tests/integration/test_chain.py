@@ -87,6 +87,7 @@ def test_a_chain_is_queued_whole_or_not_at_all(cluster: PrivateCluster) -> None:
     assert json.loads(cluster.ok("gqacct", "--json")) == before
 
 
+@pytest.mark.slow
 def test_a_job_can_wait_for_one_that_only_the_database_remembers(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(config=config(head="[limits]\nended_job_keep_s = 1"))
     good, bad = submit(cluster, wrap="true"), submit(cluster, wrap="false")
@@ -106,6 +107,7 @@ def test_a_job_can_wait_for_one_that_only_the_database_remembers(private_cluster
     await_state(cluster, after_bad, "COMPLETED")
 
 
+@pytest.mark.slow
 def test_dependencies_and_deadlines_survive_a_controller_that_is_killed(private_cluster: MakeCluster) -> None:
     cluster = made(private_cluster)
     parent = submit(cluster, wrap="while ! test -e go; do sleep 0.1; done")

@@ -171,6 +171,7 @@ def _states(cluster: PrivateCluster, jobs: list[int]) -> list[str]:
     return [line.partition("|")[2] for line in lines]
 
 
+@pytest.mark.slow
 def test_whatever_daemon_is_killed_whenever_each_job_and_each_gang_runs_exactly_once(cluster: PrivateCluster) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -195,6 +196,7 @@ def test_whatever_daemon_is_killed_whenever_each_job_and_each_gang_runs_exactly_
 # ── the controller, away ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_enforced_while_the_controller_is_away_and_told_when_it_is_back(
     private_cluster: MakeCluster,
 ) -> None:

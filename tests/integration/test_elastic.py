@@ -139,6 +139,7 @@ def _used_by_two(path: Path) -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_both_daemons_may_be_killed_in_the_middle_of_it(private_cluster: MakeCluster) -> None:
     cluster = made(private_cluster)
     job = elastic(cluster)
@@ -154,6 +155,7 @@ def test_both_daemons_may_be_killed_in_the_middle_of_it(private_cluster: MakeClu
     assert cluster.run("gqwait", job).returncode == 0
 
 
+@pytest.mark.slow
 def test_cpus_come_and_go_with_gpus(cluster: PrivateCluster) -> None:
     """And what is given up is not taken by somebody who comes later."""
     job = elastic(cluster, HOLD, 4, "--cpus-per-gpu=2")

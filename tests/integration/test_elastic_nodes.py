@@ -55,6 +55,7 @@ def agents(cluster: PrivateCluster) -> set[str]:
     return {line.split()[2].partition(":")[0] for line in lines[-12:]}
 
 
+@pytest.mark.slow
 def test_a_job_takes_idle_nodes_gives_one_to_a_rival_and_takes_it_again(cluster: PrivateCluster) -> None:
     job = elastic(cluster)
     wait_until(lambda: len(nodes(cluster, job)) == 3, GROWS_S, "it has all three")

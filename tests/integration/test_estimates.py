@@ -57,6 +57,7 @@ def test_starts_are_told_with_their_band_and_what_came_of_them_is_measured(clust
     assert "MEDIAN-ERROR" in cluster.ok("gqstat", "--accuracy")
 
 
+@pytest.mark.slow
 def test_what_else_could_be_asked_for_is_told_and_nothing_is_queued(cluster: PrivateCluster) -> None:
     first = submit(cluster, "--gpus=3", "-w", "n1", "-t", "10", wrap="sleep 300")
     await_state(cluster, first, "RUNNING")

@@ -338,6 +338,7 @@ def test_a_console_script_runs_with_all_of_its_streams_closed(script: str) -> No
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_daemons_serve_jobs_with_all_of_their_streams_closed(private_cluster: Callable[..., PrivateCluster]) -> None:
     cluster = private_cluster()
     for daemon, words in (("gqnode-n1", "gqnode --name=n1"), ("gqd", "gqd")):

@@ -72,6 +72,7 @@ def test_a_job_whose_output_cannot_be_made_fails_with_the_path_and_the_reason_an
     assert node_facts(cluster, "n1")["cpus_free"] == 4
 
 
+@pytest.mark.slow
 def test_a_node_whose_spool_is_full_is_left_out_until_it_has_room_again(cluster: PrivateCluster, sh: Sh) -> None:
     spool = cluster.directory / "nodes" / "n2"
     cluster.ok("gq", "down")

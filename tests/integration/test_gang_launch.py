@@ -122,6 +122,7 @@ def test_a_node_that_never_answers_withholds_what_it_has_and_the_gang_waits(clus
     check_ran_once_on_both(cluster, job)
 
 
+@pytest.mark.slow
 def test_a_batch_node_that_never_answers_starts_nothing_when_it_wakes(cluster: PrivateCluster) -> None:
     with stopped(cluster, "gqnode-n1"):
         job = submit(cluster, *BOTH_NODES, script=SCRIPT)
@@ -133,6 +134,7 @@ def test_a_batch_node_that_never_answers_starts_nothing_when_it_wakes(cluster: P
     check_nothing_ran(cluster)
 
 
+@pytest.mark.slow
 def test_a_single_node_that_never_answers_starts_nothing_when_it_wakes_and_the_job_ran_elsewhere(
     cluster: PrivateCluster,
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_gang_on_all_nodes_prints_its_node_ids_and_the_next_one_waits_until_it
     assert state(cluster, first) == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_the_instant_of_a_promised_start_is_the_same_in_the_sentence_and_in_the_field(cluster: PrivateCluster) -> None:
     submit(cluster, *SHAPE, wrap="sleep 300")
     second = submit(cluster, *SHAPE, wrap="true")
@@ -45,6 +46,7 @@ def test_the_instant_of_a_promised_start_is_the_same_in_the_sentence_and_in_the_
     assert f"it should start by {story['expected_start_at']}" in story["why"]
 
 
+@pytest.mark.slow
 def test_a_fresh_cluster_offers_all_its_nodes_to_a_gang(cluster: PrivateCluster) -> None:
     first_line = cluster.ok("gqinfo").splitlines()[0]
     assert first_line == "GPUs 32/32 free: 32×fake; largest gang startable now: 8 on 1 node, 32 on 4"

@@ -32,6 +32,7 @@ def jobs(cluster: PrivateCluster) -> list[dict[str, Any]]:
     return [one for one in json.loads(cluster.ok("gqacct", "-a", "-X", "--json")) if one["cron"]]
 
 
+@pytest.mark.slow
 def test_each_line_becomes_a_job_once_in_its_minute_though_the_controller_is_killed(cluster: PrivateCluster) -> None:
     home = cluster.workdir
     head = f"HOME={home}\nGREETING='hello there'\nCRON_TZ=Asia/Kolkata\n"

@@ -60,6 +60,7 @@ def test_a_job_at_its_time_limit_is_told_and_then_killed(cluster: PrivateCluster
     assert "time limit of 2 s" in why(cluster, job)["why"]
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_within_the_grace_time_is_timed_out_all_the_same(cluster: PrivateCluster) -> None:
     job = submit(
         cluster, "-t", "0:02", script="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\nwhile :; do sleep 0.05; done\n"
@@ -68,6 +69,7 @@ def test_a_job_that_ends_within_the_grace_time_is_timed_out_all_the_same(cluster
     assert "saved" in (cluster.workdir / f"gq-{job}.out").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_a_warning_signal_reaches_the_script_so_long_before_the_limit(cluster: PrivateCluster) -> None:
     submitted_at = time.time()
     job = submit(cluster, "-t", "0:08", "--signal=B:USR1@5", script=WRITES_SIGNALS)
@@ -115,6 +117,7 @@ def test_a_held_job_waits_until_it_is_released(cluster: PrivateCluster) -> None:
     assert facts(cluster, later)["reason"] == "JobHeldUser"
 
 
+@pytest.mark.slow
 def test_a_job_begins_when_it_was_asked_to_and_not_before(cluster: PrivateCluster) -> None:
     submitted_at = time.time()
     job = submit(cluster, "--begin=now+5", wrap="date +%s.%N")

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gq.connection.curve import KeyPair, fresh_keys, server_public_path
 from tests.clusters import PrivateCluster
 
@@ -60,6 +62,7 @@ class Laptop:
         return self._cluster.ok(*argv, stdin=stdin, GQ_DIR="", GQ_CONFIG=str(self.config), HOME=str(self.home))
 
 
+@pytest.mark.slow
 def test_a_laptop_submits_runs_steps_and_reads_output_until_its_key_is_revoked(
     private_cluster: Callable[..., PrivateCluster],
 ) -> None:

@@ -8,6 +8,8 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from tests.clusters import PrivateCluster, wait_until
 from tests.integration.jobs import LONG_S, MakeCluster, await_state, config, instants, state, submit, why
 from tests.integration.test_reservations import HEAD, create, occurrences
@@ -49,6 +51,7 @@ def test_empty_hours_are_filled_until_the_first_job_of_the_reservation_comes(pri
     assert (again["restart_count"], again["borrows"]) == (1, ["paper"])
 
 
+@pytest.mark.slow
 def test_what_is_never_lent_stays_empty(private_cluster: MakeCluster) -> None:
     cluster = cluster_of(private_cluster)
     create(cluster, "quiet", "--gpus=4", "--start=now", "--duration=30m", "--flags=NO_LEND")

@@ -15,6 +15,7 @@ def cluster(private_cluster: MakeCluster) -> PrivateCluster:
     return private_cluster(nodes=1, fake_gpus=4, cpus=16)
 
 
+@pytest.mark.slow
 def test_a_limit_keeps_a_job_back_over_a_crash_of_the_controller_until_the_other_ends(cluster: PrivateCluster) -> None:
     user = getpass.getuser()
     cluster.ok("gqctl", "account", "add", "team")

@@ -79,6 +79,7 @@ def test_a_gang_that_loses_one_node_is_stopped_on_the_other_and_queued_again(
     assert not is_running(pids[victim])
 
 
+@pytest.mark.slow
 def test_a_job_that_must_not_run_twice_fails_with_its_node(cluster: PrivateCluster) -> None:
     job = submit(cluster, "--no-requeue", "-w", "n2", wrap=RUNS)
     await_file(cluster.workdir / "pid-n2")
@@ -91,6 +92,7 @@ def test_a_job_that_must_not_run_twice_fails_with_its_node(cluster: PrivateClust
     wait_until(lambda: node_facts(cluster, "n2")["cpus_free"] == 4, LONG_S, "the node is of use again")
 
 
+@pytest.mark.slow
 def test_a_job_that_can_do_without_goes_on_when_it_loses_a_node_that_has_not_its_script(
     cluster: PrivateCluster,
 ) -> None:

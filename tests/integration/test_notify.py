@@ -41,6 +41,7 @@ def await_notices(cluster: PrivateCluster, count: int, *states: str) -> list[dic
 # ── webhooks ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_twice_first_is_told_in_the_end(private_cluster: MakeCluster) -> None:
     with listening(503, 500) as listener:
         cluster = private_cluster(config=telling(listed(listener)))
@@ -53,6 +54,7 @@ def test_a_server_that_fails_twice_first_is_told_in_the_end(private_cluster: Mak
     assert (said["state"], said["exit_code"], said["event"]) == ("FAILED", 3, "fail")
 
 
+@pytest.mark.slow
 def test_what_was_not_written_down_as_told_is_told_again_after_a_crash(private_cluster: MakeCluster) -> None:
     with listening(*[503] * 3) as listener:
         cluster = private_cluster(config=telling(listed(listener)).replace("0.2", "1"))
@@ -103,6 +105,7 @@ def test_what_is_not_allowed_is_refused_at_submission_with_the_setting(
     assert json.loads(cluster.ok("gqstat", "--json")) == []
 
 
+@pytest.mark.slow
 def test_a_list_of_hosts_with_the_metadata_address_is_not_taken(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(config=telling())
     file = cluster.directory / "gq.toml"
@@ -156,6 +159,7 @@ def test_a_command_runs_as_a_job_of_its_owner_on_a_node(private_cluster: MakeClu
     assert [one["state"] for one in notices(cluster)] == ["delivered"]
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_run_again_and_shown_until_it_succeeds(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(config=telling())
     good = cluster.workdir / "good"

@@ -86,6 +86,7 @@ def test_a_job_stands_still_while_another_has_its_gpus_and_goes_on_where_it_was(
     await_state(cluster, job, "CANCELLED")
 
 
+@pytest.mark.slow
 def test_one_that_holds_too_much_of_the_memory_of_its_gpus_is_queued_again(
     private_cluster: MakeCluster, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_one_that_holds_too_much_of_the_memory_of_its_gpus_is_queued_again(
     cluster.ok("gqdel", job)
 
 
+@pytest.mark.slow
 def test_a_parked_job_that_is_cancelled_leaves_the_other_alone(private_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = cluster_of(private_cluster, tmp_path)
     job = scavenger(cluster, cluster.workdir / "counted")

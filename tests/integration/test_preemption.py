@@ -128,6 +128,7 @@ def test_all_ranks_of_a_gang_are_signalled_before_any_is_ended(private_cluster: 
     cluster.ok("gqdel", job)
 
 
+@pytest.mark.slow
 def test_a_controller_and_a_node_that_are_killed_in_between_lose_nothing(private_cluster: MakeCluster) -> None:
     cluster = cluster_of(private_cluster)
     script = "#!/bin/sh\ntrap 'echo told' USR1\necho begun\nwhile :; do sleep 0.1; done\n"
@@ -176,6 +177,7 @@ def test_a_job_says_in_python_that_its_work_is_saved(cluster: PrivateCluster) ->
     assert outside.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_where_jobs_take_turns_one_that_saves_its_work_gives_its_turn_and_comes_back(
     private_cluster: MakeCluster, tmp_path: Path
 ) -> None:

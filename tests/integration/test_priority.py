@@ -31,6 +31,7 @@ def reload(cluster: PrivateCluster, *lines: str) -> None:
     cluster.ok("gqctl", "config", "reload")
 
 
+@pytest.mark.slow
 def test_other_weights_reorder_the_queue_without_a_restart(cluster: PrivateCluster) -> None:
     before, pid = queue(cluster), cluster.pid("gqd")
     reload(cluster, "[priority]", "job_size = 50000")
@@ -63,6 +64,7 @@ def usage_hours(cluster: PrivateCluster) -> float:
     return max(float(one["usage_gpu_hours"]) for one in json.loads(cluster.ok("gqshare", "--json")))
 
 
+@pytest.mark.slow
 def test_usage_grows_while_a_job_runs_and_survives_the_death_of_the_controller(cluster: PrivateCluster) -> None:
     """What a job that is over used can only have survived."""
     wait_until(lambda: usage_hours(cluster) > 0, what="usage")

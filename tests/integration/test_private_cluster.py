@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.clusters import PrivateCluster, wait_until
 from tests.integration.jobs import config
 
@@ -30,6 +32,7 @@ def test_a_gang_starts_on_both_nodes_with_its_own_ranks(shared_cluster: PrivateC
     assert sorted(shared_cluster.ok("gqlog", job).splitlines()) == ["0: 0 of 2: 0,1,2,3", "1: 1 of 2: 0,1,2,3"]
 
 
+@pytest.mark.slow
 def test_daemons_that_are_killed_lose_nothing_and_the_job_goes_on(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, fake_gpus=1, cpus=2)
     script = "#!/bin/sh\necho began\nwhile [ ! -e go ]; do sleep 0.1; done\nexit 7\n"
@@ -47,6 +50,7 @@ def test_daemons_that_are_killed_lose_nothing_and_the_job_goes_on(private_cluste
     assert (story["state"], story["exit_code"], story["restart_count"]) == ("FAILED", 7, 0)
 
 
+@pytest.mark.slow
 def test_what_the_script_of_a_pretended_gpu_says_is_shown_with_its_node(private_cluster: MakeCluster) -> None:
     lines = ({"at_s": 0, "utilisation_percent": 97, "memory_used_mib": 4000}, {"at_s": 0.5, "xids": [79]})
     with tempfile.NamedTemporaryFile("w", dir="/tmp") as script:

@@ -183,6 +183,7 @@ def test_what_cannot_be_is_said_and_changes_nothing(cluster: PrivateCluster) -> 
         assert cluster.ok("gqresv", "list", "--json") == before
 
 
+@pytest.mark.slow
 def test_reservations_survive_a_crash_and_move_from_a_node_that_is_drained(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(config=CONFIG)
     create(cluster, "paper", f"--gpus={GPUS}", "--nodes=1", "--start=now+10m", "--duration=1h")

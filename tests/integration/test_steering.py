@@ -41,6 +41,7 @@ def await_rest(*paths: Path) -> None:
 # ── extend ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_running_job_gets_more_time_and_its_node_enforces_it(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, fake_gpus=4, cpus=8)
     job = submit(cluster, "-G4", "-t", "0:06", wrap="sleep 8")
@@ -155,6 +156,7 @@ def test_a_suspended_job_can_be_cancelled_and_its_program_may_finish(frozen_by: 
     assert saved.read_text() == "saved\n", "it heard its TERM, and had its grace"
 
 
+@pytest.mark.slow
 def test_the_time_limit_stands_still_with_the_job(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, cpus=8)
     counted = cluster.workdir / "counted"

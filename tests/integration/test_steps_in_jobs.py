@@ -94,6 +94,7 @@ wait $second; echo second $?
     assert [one["state"] for one in steps(cluster, job)] == ["CANCELLED", "COMPLETED"]
 
 
+@pytest.mark.slow
 def test_tasks_end_when_the_gqrun_that_started_them_is_killed_and_the_job_goes_on(cluster: PrivateCluster) -> None:
     script = """#!/bin/sh
 gqrun -N2 sh -c 'echo $$ > pid-$GQ_PROCID; exec sleep 600' & echo $! > gqrun

@@ -72,6 +72,7 @@ def test_jobs_get_gpus_that_are_linked_however_others_lie(cluster: PrivateCluste
     assert (cluster.workdir / f"gq-{job}.out").read_text() == "4,5,6,7\n"
 
 
+@pytest.mark.slow
 def test_nodes_are_found_by_what_they_are_said_to_be(cluster: PrivateCluster) -> None:
     assert nodes_of(cluster, "-C", "ib") == ["n1"]
     assert nodes_of(cluster, "-C", "!ib & cuda<12") == ["n2"]

@@ -174,6 +174,7 @@ def test_keygen_makes_keys_that_only_their_owner_reads_and_never_overwrites(gqd:
     assert "is there already" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_crash_between_the_removal_of_a_node_and_that_of_its_key_file_leaves_no_good_key(gqd: Gqd) -> None:
     assert gqd.call("--dir", str(gqd.directory), "keygen", "--node", "n1").returncode == 0
     keys_dir, database = gqd.location.keys_dir, str(gqd.directory / "gq.db")

@@ -77,6 +77,7 @@ def descriptors() -> int:
 
 
 @needs_root
+@pytest.mark.slow
 def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_MS", 3000)
 
@@ -101,6 +102,7 @@ def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch
 
 
 @needs_root
+@pytest.mark.slow
 def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,6 +63,7 @@ def await_gpus(user: User, least: int, most: int) -> None:
     wait_until(lambda: least <= running(queue(user))[name] <= most, LONG_S, f"{name} has {least} to {most} GPUs")
 
 
+@pytest.mark.slow
 def test_it_grows_to_all_idle_gpus_falls_back_as_tasks_end_and_grows_again(cluster: HostCluster) -> None:
     alice, bob = (cluster.head.user(account) for account in (ALICE, BOB))
     array = submit(alice, "--array=1-400%auto")

@@ -285,6 +285,7 @@ def test_sockets_that_somebody_removed_are_found_and_made_again(a: Host, b: Host
 # ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_controller_that_only_its_own_host_can_reach_is_found_and_mended(a: Host, b: Host) -> None:
     edit(a, f'listen = "tcp://{a.address}:', 'listen = "tcp://127.0.0.1:')
     again(a, "gqd")
@@ -382,6 +383,7 @@ for file in passwd- group- shadow- gshadow gshadow- subuid subuid- subgid subgid
 # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_user_with_another_number_is_found_by_root_and_by_the_user_and_mended(at_login: HostCluster) -> None:
     d = at_login.net.hosts["d"]
     own = d.user(Account("alice", 2900)).run("gq", "doctor", "--json")
@@ -467,6 +469,7 @@ def test_a_munged_that_does_not_run_is_found_by_root_and_by_users_and_started(de
 # ── set up by the documented commands ─────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_doctor_is_content_with_a_cluster_as_the_commands_set_it_up_and_a_removed_node_joins_again_by_its_mend(
     pytestconfig: pytest.Config,
 ) -> None:

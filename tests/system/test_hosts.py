@@ -360,6 +360,7 @@ def stranger(cluster: HostCluster) -> Iterator[Host]:
     await_state(cluster.head, job, "COMPLETED")
 
 
+@pytest.mark.slow
 def test_a_host_with_an_unknown_key_is_kept_out_and_both_sides_say_so_until_the_key_is_added(
     cluster: HostCluster, stranger: Host
 ) -> None:
@@ -467,6 +468,7 @@ def test_a_step_goes_on_while_one_of_its_hosts_is_cut_off_and_no_output_is_lost(
         assert [line.removeprefix(f"{rank}: ") for line in lines if line.startswith(f"{rank}: ")] == wanted
 
 
+@pytest.mark.slow
 def test_a_controller_that_was_killed_finds_its_nodes_and_jobs_again(lone_net: MakeNet) -> None:
     net = lone_net("abcd")
     b, c, d = (net.hosts[name] for name in "bcd")
@@ -489,6 +491,7 @@ def test_a_controller_that_was_killed_finds_its_nodes_and_jobs_again(lone_net: M
     assert facts(d, job)["restart_count"] == 0
 
 
+@pytest.mark.slow
 def test_a_node_daemon_that_is_killed_during_a_step_takes_it_up_again_and_no_output_is_lost(
     lone_net: MakeNet,
 ) -> None:
@@ -541,6 +544,7 @@ while [ ! -e go ]; do sleep 0.1; done
 """
 
 
+@pytest.mark.slow
 def test_a_host_that_was_lost_ends_its_old_processes_before_its_gpus_are_given_again(lone_net: MakeNet) -> None:
     net = lone_net("abc")
     a, b, _ = net.hosts.values()
