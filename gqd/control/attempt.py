@@ -17,7 +17,7 @@ from gq.wire import node as wire
 from gqd.control import array, deadline, dependency, elastic_nodes, orders, requeue, step, workdir
 from gqd.control.reservation import overlap
 from gqd.sched.adoption import PlanValidator, StartRequest
-from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
+from gqd.sched.limits.ledger import Ledger, LimitDemand, LimitSubject, hours
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
@@ -41,11 +41,11 @@ def decide_start(draft: TurnBuilder, ledger: Ledger, start: Start, validator: Pl
     job = draft.cluster.jobs.get(start.job_id)
     if job is None:
         return False
-    asker = Asker(job.user, job.account, job.qos)
-    wanted = Wanted(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
-    if ledger.over(asker, wanted) is not None or not _allocate(draft, job, start, validator):
+    subject = LimitSubject(job.user, job.account, job.qos)
+    wanted = LimitDemand(granted(draft.cluster, start.grants), hours(start.billing, job.time_limit_s))
+    if ledger.exceeded_limit(subject, wanted) is not None or not _allocate(draft, job, start, validator):
         return False
-    ledger.take(asker, wanted)
+    ledger.take(subject, wanted)
     return True
 
 

@@ -22,7 +22,7 @@ from gq.wire import node as wire
 from gqd.control import array, elastic_nodes
 from gqd.control.accounts import association
 from gqd.sched.adoption import PlanValidator, StartRequest
-from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
+from gqd.sched.limits.ledger import Ledger, LimitDemand, LimitSubject, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
@@ -55,14 +55,14 @@ def decide_growth(draft: TurnBuilder, ledger: Ledger, growth: planned.Growth, va
     )
     if not may_take:
         return False
-    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, attempt, growth)
+    subject, wanted = LimitSubject(job.user, job.account, job.qos), _wanted(draft, job, attempt, growth)
     left_s = _left_s(draft, job, attempt)
-    if ledger.over(asker, wanted) is not None:
+    if ledger.exceeded_limit(subject, wanted) is not None:
         return False
     start = planned.Start(job.job_id, job.attempt, (growth.grant,))
     if not validator.admit(start, StartRequest(job.job_id, *member_of(job), "", left_s)):
         return False
-    ledger.take(asker, wanted)
+    ledger.take(subject, wanted)
     draft.volatile.wants_plan = True
     if elastic.is_of_nodes:
         elastic_nodes.add(draft, job, attempt, growth.grant)
@@ -91,42 +91,42 @@ def _may_take(attempt: Attempt, elastic: Elastic, growth: planned.Growth) -> boo
     return len(held.gpus) + len(growth.grant.gpus) <= elastic.takes
 
 
-def may_give(draft: TurnBuilder, gift: planned.Gift) -> bool:
+def may_give(draft: TurnBuilder, shrink: planned.Shrink) -> bool:
     """Whether the planned release still holds: the job has these GPUs beyond its minimum, and does not shrink yet."""
-    found = _changeable(draft.cluster, gift.attempt_id, gift.generation)
-    if found is None or found[2].keeps is not None or gift.is_node != found[2].is_of_nodes:
+    found = _changeable(draft.cluster, shrink.attempt_id, shrink.generation)
+    if found is None or found[2].keeps is not None or shrink.is_node != found[2].is_of_nodes:
         return False
     held, elastic = found[1].grants[0], found[2]
     if elastic.is_of_nodes:
-        return elastic_nodes.may_give(found[1], elastic, gift)
-    return set(gift.gpus) <= set(held.gpus) - set(elastic.least) and set(gift.cpus) <= set(held.cpus) - set(
+        return elastic_nodes.may_give(found[1], elastic, shrink)
+    return set(shrink.gpus) <= set(held.gpus) - set(elastic.least) and set(shrink.cpus) <= set(held.cpus) - set(
         elastic.least_cpus
     )
 
 
 def decide_shrinks(draft: TurnBuilder, decided: Iterable[planned.Preemption]) -> None:
     """Order each elastic job once to give up what the decided preemptions need.  Their claims exist already."""
-    by_attempt: dict[AttemptId, list[planned.Gift]] = {}
-    for gift in (gift for preemption in decided for gift in preemption.gifts):
-        by_attempt.setdefault(gift.attempt_id, []).append(gift)
-    for attempt_id, gifts in by_attempt.items():
-        found = _changeable(draft.cluster, attempt_id, gifts[0].generation)
+    by_attempt: dict[AttemptId, list[planned.Shrink]] = {}
+    for shrink in (shrink for preemption in decided for shrink in preemption.shrinks):
+        by_attempt.setdefault(shrink.attempt_id, []).append(shrink)
+    for attempt_id, shrinks in by_attempt.items():
+        found = _changeable(draft.cluster, attempt_id, shrinks[0].generation)
         assert found is not None, f"{attempt_id} was to give up something, and cannot"
         job, attempt, elastic = found
         ends_at = draft.now + shrink_notice_s(job.spec.signal)
         if elastic.is_of_nodes:
-            nodes = tuple(node for node, _ in elastic.joined if any(gift.node == node for gift in gifts))
+            nodes = tuple(node for node, _ in elastic.joined if any(shrink.node == node for shrink in shrinks))
             to: Counter[JobId] = Counter()
-            for gift in gifts:
-                to.update(dict(_recipients(draft.cluster, gift.node, set(gift.gpus))))
+            for shrink in shrinks:
+                to.update(dict(_recipients(draft.cluster, shrink.node, set(shrink.gpus))))
             going = event.NodesGoing(
                 at=draft.now, attempt_id=attempt_id, nodes=nodes, ends_at=ends_at, to=tuple(to.items())
             )
             draft.emit(going)
             elastic_nodes.tell_all(draft, attempt)
             continue
-        held, gone = attempt.grants[0], {gpu for gift in gifts for gpu in gift.gpus}
-        cpus = {cpu for gift in gifts for cpu in gift.cpus}
+        held, gone = attempt.grants[0], {gpu for shrink in shrinks for gpu in shrink.gpus}
+        cpus = {cpu for shrink in shrinks for cpu in shrink.cpus}
         fact = event.ShrinkDecided(
             at=draft.now,
             attempt_id=attempt_id,
@@ -161,11 +161,11 @@ def _changeable(cluster: Cluster, attempt_id: AttemptId, generation: int) -> tup
     return job, attempt, attempt.elastic
 
 
-def _wanted(draft: TurnBuilder, job: Job, attempt: Attempt, growth: planned.Growth) -> Wanted:
+def _wanted(draft: TurnBuilder, job: Job, attempt: Attempt, growth: planned.Growth) -> LimitDemand:
     amounts = granted(draft.cluster, (growth.grant,)) | {"jobs": 0}
     qos = association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
-    return Wanted(amounts, hours(billing, _left_s(draft, job, attempt)))
+    return LimitDemand(amounts, hours(billing, _left_s(draft, job, attempt)))
 
 
 def _left_s(draft: TurnBuilder, job: Job, attempt: Attempt) -> int | None:

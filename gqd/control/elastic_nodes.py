@@ -62,11 +62,11 @@ def billing_with(draft: TurnBuilder, job: Job, attempt: Attempt, grants: Iterabl
     return billing_of(draft.policy.billing, granted(draft.cluster, grants), factor)
 
 
-def may_give(attempt: Attempt, elastic: Elastic, gift: planned.Gift) -> bool:
+def may_give(attempt: Attempt, elastic: Elastic, shrink: planned.Shrink) -> bool:
     """Whether the planned release is a whole node that joined the job, and no other change is pending."""
-    held = next((grant for grant in attempt.grants if grant.node == gift.node), None)
-    is_whole = held is not None and set(held.gpus) == set(gift.gpus) and set(held.cpus) == set(gift.cpus)
-    return is_whole and not elastic.going and bool(elastic.join_of(gift.node))
+    held = next((grant for grant in attempt.grants if grant.node == shrink.node), None)
+    is_whole = held is not None and set(held.gpus) == set(shrink.gpus) and set(held.cpus) == set(shrink.cpus)
+    return is_whole and not elastic.going and bool(elastic.join_of(shrink.node))
 
 
 def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:

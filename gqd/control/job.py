@@ -43,8 +43,8 @@ from gqd.control.array import Selection
 from gqd.control.job_filter import select_jobs
 from gqd.control.notices import spec as notice_spec
 from gqd.control.reservation import overlap, reservation
-from gqd.sched.limits.ledger import Asker
-from gqd.sched.placement.feasible import usable_places
+from gqd.sched.limits.ledger import LimitSubject
+from gqd.sched.placement.feasible import eligible_places
 from gqd.sched.placement.placement import place
 from gqd.sched.reasons.infeasible import all_cores_kept, too_many_licenses, unmet_constraint
 from gqd.sched.reasons.unschedulable import infeasible
@@ -113,14 +113,14 @@ def prepare(
     placed = association.associate(draft.cluster, draft.policy, caller.user, partition, spec.account, spec.qos)
     time_limit_s = time_limit_of(partition, spec.time_limit_s)
     time_limit_s = association.time_limit_under(placed.qos, spec.time_limit_s, time_limit_s)
-    asker = Asker(peer.user, placed.account, placed.qos.name)
-    time_limit_s = limit.time_limit_under(draft.cluster, asker, spec.time_limit_s, time_limit_s)
+    subject = LimitSubject(peer.user, placed.account, placed.qos.name)
+    time_limit_s = limit.time_limit_under(draft.cluster, subject, spec.time_limit_s, time_limit_s)
     shape = shape_in(draft.policy, spec.resources, partition.name)
     association.refuse_nodes(partition, shape)
     _refuse_impossible(draft, shape, partition)
     if spec.reservation:
         reservation.refuse_unusable(draft, spec.reservation, peer.user, placed.account)
-    asked = limit.Asked(asker, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
+    asked = limit.Asked(subject, shape, asked_amounts(spec.resources), array.width_of(spec), time_limit_s)
     limit.refuse_over(draft, asked, [earlier.asked for earlier in ahead])
     deadline.refuse_late(spec, time_limit_s, draft.now)
     expected_s = request.expected_s
@@ -269,7 +269,7 @@ def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -
     if unknown:
         hint = suggestion(unknown[0], [node.name for node in nodes], "gqinfo -N lists the nodes")
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
-    usable = usable_places(nodes, shape, partition).tolist()
+    usable = eligible_places(nodes, shape, partition).tolist()
     if not usable:
         unmet = unmet_constraint(nodes, shape, partition)
         why = "" if unmet is None else f"the job can never run: {unmet.why}"
@@ -417,8 +417,8 @@ def _updated(draft: TurnBuilder, caller: Caller, job: Job, body: client.UpdateJo
     if {body.time_limit_s, body.partition, body.account, body.qos} != {None}:
         asked_s = _asked_limit(job, body)
         time_limit_s = association.time_limit_under(qos, asked_s, time_limit_of(partition, asked_s))
-        asker = Asker(job.user, account, qos.name)
-        time_limit_s = limit.time_limit_under(draft.cluster, asker, asked_s, time_limit_s)
+        subject = LimitSubject(job.user, account, qos.name)
+        time_limit_s = limit.time_limit_under(draft.cluster, subject, asked_s, time_limit_s)
     current = draft.cluster.attempts.get(job.attempt_id)
     if job.state is not JobState.PENDING and current is not None:
         before_s, after_s = time_limit_under(job, current), limit_under(spec.deadline_at, time_limit_s, current)

@@ -28,7 +28,7 @@ from gqd.control import array, deadline, dependency, elastic, parked, requeue
 from gqd.control.accounts import association
 from gqd.control.explain import explain
 from gqd.sched.adoption import PlanValidator, StartRequest
-from gqd.sched.limits.ledger import Asker, Ledger, Wanted, hours
+from gqd.sched.limits.ledger import Ledger, LimitDemand, LimitSubject, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
@@ -62,17 +62,17 @@ def decide(
         return False
     if not all(_may_go(draft, item, bool(planned_preemption.reservation)) for item in planned_preemption.victims):
         return False
-    if not all(elastic.may_give(draft, item) for item in planned_preemption.gifts):
+    if not all(elastic.may_give(draft, item) for item in planned_preemption.shrinks):
         return False
-    asker, wanted = Asker(job.user, job.account, job.qos), _wanted(draft, job, planned_preemption)
-    if ledger.over(asker, wanted) is not None:
+    subject, wanted = LimitSubject(job.user, job.account, job.qos), _wanted(draft, job, planned_preemption)
+    if ledger.exceeded_limit(subject, wanted) is not None:
         return False
     since = job.submit_at if job.accrue_at is None else job.accrue_at
     limit_s = job.time_limit_s
     applicant = StartRequest(job.job_id, *member_of(job), job.spec.reservation, limit_s, job.qos, since, job.ran_s)
     if not validator.admit_preemption(planned_preemption, applicant):
         return False
-    ledger.take(asker, wanted)
+    ledger.take(subject, wanted)
     if planned_preemption.task is not None:
         job = array.materialise_task(draft, job, planned_preemption.task)
     parks = tuple(item for item in planned_preemption.parks if parked.may_park(draft.cluster, item, job))
@@ -100,7 +100,7 @@ def _ends_of_victims(
     ends = {
         each: draft.now + notice_s(draft.cluster.jobs[each.job_id].spec.signal) for each in planned_preemption.victims
     }
-    last_at = max([*ends.values(), *(each.ends_at for each in planned_preemption.gifts)], default=draft.now)
+    last_at = max([*ends.values(), *(each.ends_at for each in planned_preemption.shrinks)], default=draft.now)
     return tuple((each, last_at if each in parks else at) for each, at in ends.items())
 
 
@@ -121,7 +121,7 @@ def _gone_at(draft: TurnBuilder, planned_preemption: planned.Preemption) -> floa
     """The latest instant at which the last victim is killed."""
     jobs = (draft.cluster.jobs.get(each.job_id) for each in planned_preemption.victims)
     longest = (notice_s(job.spec.signal) + requeue.grace_s(draft, job) for job in jobs if job is not None)
-    last = max((each.ends_at for each in planned_preemption.gifts), default=draft.now)
+    last = max((each.ends_at for each in planned_preemption.shrinks), default=draft.now)
     return max(last, draft.now + max(longest, default=0.0))
 
 
@@ -151,10 +151,10 @@ def _running(cluster: Cluster, attempt_id: AttemptId) -> tuple[Job, Attempt] | N
     return job, found
 
 
-def _wanted(draft: TurnBuilder, job: Job, planned_preemption: planned.Preemption) -> Wanted:
+def _wanted(draft: TurnBuilder, job: Job, planned_preemption: planned.Preemption) -> LimitDemand:
     amounts, qos = granted(draft.cluster, planned_preemption.grants), association.qos_named(draft.cluster, job.qos)
     billing = billing_of(draft.policy.billing, amounts, 1.0 if qos is None else qos.usage_factor)
-    return Wanted(amounts, hours(billing, job.time_limit_s))
+    return LimitDemand(amounts, hours(billing, job.time_limit_s))
 
 
 # ── the victims ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,12 +21,21 @@ from gqd.control import array, requeue
 from gqd.control.accounts import limit, share
 from gqd.sched.cycle.nominated import OVERDUE_S
 from gqd.sched.placement.constraints import attributes_of
-from gqd.sched.preemption.partial_release import parts_going
+from gqd.sched.preemption.partial_release import pseudo_jobs_going
 from gqd.sched.preemption.suspend_victims import cut
 from gqd.sched.priority.order import Order, order_of
 from gqd.sched.request import shape_in
 from gqd.sched.snapshot.gpu_links import topology_of
-from gqd.sched.snapshot.model import Booked, Claim, PendingColumns, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.snapshot.model import (
+    Nomination,
+    PendingColumns,
+    PendingJob,
+    ReservedOccurrence,
+    ResizeBounds,
+    RunningJob,
+    Share,
+    Snapshot,
+)
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.cluster import Cluster
 from gqd.state.elastic import givers_to, going_of, is_going, is_left, shrink_notice_s, staying
@@ -36,7 +45,7 @@ from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
 from gqd.state.records import Attempt, Job, Node, mask_of
-from gqd.state.records import Claim as ClaimRecord
+from gqd.state.records import Nomination as ClaimRecord
 from gqd.state.reservation import Occurrence, Reservation
 from gqd.state.volatile import Volatile
 
@@ -399,7 +408,9 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
         stood_s=attempt.suspended_s,
         lead_s=0.0 if job is None else notice_s(job.spec.signal),
         preemptor=None if way is None else way.preemptor,
-        stretch=None if attempt.elastic is None or job is None or is_stranded else _stretch(cluster, job, attempt),
+        resize_bounds=None
+        if attempt.elastic is None or job is None or is_stranded
+        else _resize_bounds(cluster, job, attempt),
         is_borrowing=bool(attempt.borrows),
         since=0.0 if job is None else _since(job),
         ran_s=0.0 if job is None else job.ran_s,
@@ -410,7 +421,7 @@ def _running(cluster: Cluster, attempt: Attempt) -> RunningJob:
     )
 
 
-def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
+def _resize_bounds(cluster: Cluster, job: Job, attempt: Attempt) -> ResizeBounds | None:
     """The resize bounds of an elastic job; None: it cannot be resized now.
 
     It is not running, is being preempted, borrows, is giving up GPUs already, or has a node that is too old.
@@ -431,9 +442,9 @@ def _stretch(cluster: Cluster, job: Job, attempt: Attempt) -> Stretch | None:
     if elastic.is_of_nodes:
         joined = tuple(node for node, _ in elastic.joined)
         share = Share(request, job.partition)
-        return Stretch((), elastic.takes, None, 0, elastic.generation, lead_s, share=share, joined=joined)
+        return ResizeBounds((), elastic.takes, None, 0, elastic.generation, lead_s, share=share, joined=joined)
     kind = (request.gpu_type, request.min_gpu_mem_mib or 0)
-    return Stretch(
+    return ResizeBounds(
         elastic.least, elastic.takes, *kind, elastic.generation, lead_s, elastic.cpus_per_gpu, elastic.least_cpus
     )
 
@@ -447,7 +458,7 @@ def _given_up(cluster: Cluster, now: float) -> Iterator[RunningJob]:
         for going, ends_at in ((release.grant, release.ends_at) for release in going_of(attempt)):
             claims = ((claim.job_id, grant) for claim in cluster.claims.values() for grant in claim.grants)
             kept = {job_id: grant for job_id, grant in claims if grant.node == going.node}
-            parts = parts_going(_view(cluster, attempt), going, ends_at, kept)
+            parts = pseudo_jobs_going(_view(cluster, attempt), going, ends_at, kept)
             is_late = now > ends_at + OVERDUE_S or attempt.parts[going.node].is_stranded
             yield from (replace(part, is_stranded=True) for part in parts) if is_late else parts
 
@@ -459,19 +470,19 @@ def _saved_at(attempt: Attempt) -> float | None:
     return max(attempt.start_at + attempt.suspended_s, attempt.checkpoint_at or 0.0)
 
 
-def claims_of(cluster: Cluster, now: float) -> tuple[Claim, ...]:
+def claims_of(cluster: Cluster, now: float) -> tuple[Nomination, ...]:
     """The resources that are earmarked for preemptors."""
     return tuple([_claim(cluster, claim, now) for claim in cluster.claims.values()])
 
 
-def _claim(cluster: Cluster, claim: ClaimRecord, now: float) -> Claim:
+def _claim(cluster: Cluster, claim: ClaimRecord, now: float) -> Nomination:
     job = cluster.jobs[claim.job_id]
     victims = [cluster.holding.get(attempt_id) for attempt_id in claim.victims]
     parked = (cluster.parked.get(attempt_id) for attempt_id in claim.victims)
     ways = [(victim.attempt_id, victim.preemption) for victim in victims if victim is not None]
     ends = [_view(cluster, attempt).ends_at or now for attempt in victims if attempt is not None]
     ends += [giver.ends_at for giver in givers_to(cluster, claim)]
-    return Claim(
+    return Nomination(
         job_id=claim.job_id,
         grants=claim.grants,
         until=max([now, *ends]),
@@ -488,7 +499,7 @@ def _claim(cluster: Cluster, claim: ClaimRecord, now: float) -> Claim:
 # ── reservations ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def booked_of(reservations: Iterable[Reservation], clear_time_s: float, now: float) -> tuple[Booked, ...]:
+def booked_of(reservations: Iterable[Reservation], clear_time_s: float, now: float) -> tuple[ReservedOccurrence, ...]:
     """Present and future occurrences of reservations, by begin, whether or not a tick has opened or closed them yet."""
     windows = [
         _booked(reservation, window, window.begin_at - clear_time_s)
@@ -504,7 +515,9 @@ def booked_of(reservations: Iterable[Reservation], clear_time_s: float, now: flo
     return tuple(_before_next(window, by_node, clear_time_s) for window in windows)
 
 
-def _before_next(window: Booked, by_node: dict[str, list[tuple[float, str, Grant]]], clear_time_s: float) -> Booked:
+def _before_next(
+    window: ReservedOccurrence, by_node: dict[str, list[tuple[float, str, Grant]]], clear_time_s: float
+) -> ReservedOccurrence:
     """The occurrence, with the begin and name of the next one on any of its resources.
 
     Occurrences never overlap, so the next one begins after the end of this one.
@@ -519,7 +532,7 @@ def _before_next(window: Booked, by_node: dict[str, list[tuple[float, str, Grant
 
 
 def _follower(
-    window: Booked, own: Grant, on_node: list[tuple[float, str, Grant]], clear_time_s: float
+    window: ReservedOccurrence, own: Grant, on_node: list[tuple[float, str, Grant]], clear_time_s: float
 ) -> tuple[float, str] | None:
     for begin_at, name, grant in on_node[bisect_left(on_node, window.end_at, key=lambda later: later[0]) :]:
         if begin_at >= window.end_at + clear_time_s:
@@ -529,9 +542,9 @@ def _follower(
     return None
 
 
-def _booked(reservation: Reservation, occurrence: Occurrence, clear_at: float) -> Booked:
+def _booked(reservation: Reservation, occurrence: Occurrence, clear_at: float) -> ReservedOccurrence:
     booking = reservation.booking
-    return Booked(
+    return ReservedOccurrence(
         name=reservation.name,
         number=occurrence.number,
         clear_at=clear_at,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gq.model.state import JobState, Outcome, Reason
 from gq.wire import node as wire
 from gqd.control import snapshot
-from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.feasible import eligible_places
 from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_in
 from gqd.sched.snapshot.model import Overlay, whole_nodes
@@ -58,5 +58,5 @@ def _has_other_nodes(draft: TurnBuilder, job: Job) -> bool:
     nodes = whole_nodes(snapshot.nodes_of(draft.cluster, draft.volatile, draft.now))
     shape = shape_in(draft.policy, job.spec.resources, job.partition)
     failed = {name for name, until in job.avoid.items() if until > draft.now}
-    left = [one for one in usable_places(nodes, shape, partition).tolist() if nodes[one].name not in failed]
+    left = [one for one in eligible_places(nodes, shape, partition).tolist() if nodes[one].name not in failed]
     return bool(left) and place(Overlay.empty(nodes), shape, left) is not None

@@ -29,15 +29,15 @@ import numpy as np
 from gq.model.account import BUDGETS
 from gq.model.ids import JobId
 from gq.model.tasks import task_bit
-from gqd.sched.limits.ledger import Asker, LimitView, hours
+from gqd.sched.limits.ledger import LimitSubject, LimitView, hours
 from gqd.sched.planner import Planner
-from gqd.sched.preemption.nominations import told_to_go, without_claim
+from gqd.sched.preemption.nominations import as_preempted, without_nomination
 from gqd.sched.preemption.partial_release import given
 from gqd.sched.reservation.windows import as_told_before
-from gqd.sched.snapshot.model import Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Nomination, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import columns_of
 from gqd.state.index.tally import Amounts, account_path, add, granted_amounts, tally_keys
-from gqd.state.plan import Gift, NotInReservation, Plan, Preemption, Start
+from gqd.state.plan import NotInReservation, Plan, Preemption, Shrink, Start
 
 EXACT_PASSES = 100
 """Number of passes for which every end is an instant of its own."""
@@ -92,7 +92,7 @@ class ForecastInput:
     snapshot: Snapshot
     gates: tuple[DeferredJob, ...] = ()
     """Jobs that enter the queue later."""
-    askers: Mapping[JobId, tuple[Asker, Amounts]] = field(default_factory=dict)
+    askers: Mapping[JobId, tuple[LimitSubject, Amounts]] = field(default_factory=dict)
     """For each running job, if there are limits: the subject of its limits and the amounts that it holds."""
     arrays: Mapping[JobId, JobId] = field(default_factory=dict)
     """Job id of each running array task → job id of the array."""
@@ -111,7 +111,7 @@ class _Held(NamedTuple):
     number: int
     """Breaks ties, in the order of creation."""
     running: RunningJob
-    asker: Asker | None
+    subject: LimitSubject | None
     amounts: Amounts
     hours_left: float
     """GPU-hours that were charged to budgets at the start and will not be used."""
@@ -355,35 +355,35 @@ class Forecast:
         )
         self._overlay.take_all(self._node_indices, start.grants)
         if self._snapshot.claims:
-            self._snapshot = without_claim(self._snapshot, job.job_id)
+            self._snapshot = without_nomination(self._snapshot, job.job_id)
         if job.array_job_id is not None:
             self._arrays[job.job_id] = job.array_job_id
         if job.array_job_id in self._array_room:
             self._array_room[job.array_job_id] -= 1
-        asker, amounts = Asker(job.user, job.account, job.qos), Amounts()
+        subject, amounts = LimitSubject(job.user, job.account, job.qos), Amounts()
         if self._counts:
             amounts = granted_amounts(start.grants, self._types_of(start))
-            self._count(asker, amounts, 1)
-        left = self._spend(asker, start.billing, job.time_limit_s, run_time_s)
-        heapq.heappush(self._ends, _Held(self._now + run_time_s, next(self._numbers), running, asker, amounts, left))
+            self._count(subject, amounts, 1)
+        left = self._spend(subject, start.billing, job.time_limit_s, run_time_s)
+        heapq.heappush(self._ends, _Held(self._now + run_time_s, next(self._numbers), running, subject, amounts, left))
 
     def _preempt(self, preemption: Preemption) -> None:
         """Let the victims end; that they are requeued is ignored, and nothing is kept for tasks of arrays."""
         victim_ids, until = {attempt_id.job_id for attempt_id in preemption.victims}, self._now
-        gifts: dict[JobId, list[Gift]] = {}
-        for gift in preemption.gifts:
-            gifts.setdefault(gift.attempt_id.job_id, []).append(gift)
+        shrinks: dict[JobId, list[Shrink]] = {}
+        for shrink in preemption.shrinks:
+            shrinks.setdefault(shrink.attempt_id.job_id, []).append(shrink)
         all_held = [*self._ends, *(self._held_of(math.inf, running) for running in self._endless)]
-        for giver in (held for held in all_held if held.running.job_id in gifts and not held.running.is_part):
-            own = gifts[giver.running.job_id]
+        for giver in (held for held in all_held if held.running.job_id in shrinks and not held.running.is_part):
+            own = shrinks[giver.running.job_id]
             stays, *parts = given([giver.running], own, preemption.job_id)
             self._replace(giver, giver._replace(running=stays))
-            for gift, part in zip(own, parts, strict=True):
-                heapq.heappush(self._ends, self._held_of(gift.ends_at, part))
-                until = max(until, gift.ends_at)
+            for shrink, part in zip(own, parts, strict=True):
+                heapq.heappush(self._ends, self._held_of(shrink.ends_at, part))
+                until = max(until, shrink.ends_at)
         victims = (held for held in all_held if held.running.job_id in victim_ids and not held.running.is_part)
         for victim in victims:
-            [going] = told_to_go([victim.running], victim_ids, preemption.job_id, self._now)
+            [going] = as_preempted([victim.running], victim_ids, preemption.job_id, self._now)
             ends_at = min(victim.ends_at, going.ends_at or self._now)
             until = max(until, ends_at)
             self._replace(victim, victim._replace(ends_at=ends_at, running=going))
@@ -391,7 +391,7 @@ class Forecast:
             job = next(job for _, job in self._queue if job.job_id == preemption.job_id)
             limits = (job.user, job.time_limit_s, job.expected_s)
             occurrence = (preemption.reservation, preemption.occurrence)
-            claim = Claim(job.job_id, preemption.grants, until, *limits, *occurrence)
+            claim = Nomination(job.job_id, preemption.grants, until, *limits, *occurrence)
             self._snapshot = replace(self._snapshot, claims=(*self._snapshot.claims, claim))
 
     def _replace(self, before: _Held, after: _Held) -> None:
@@ -417,8 +417,8 @@ class Forecast:
 
     def _held_of(self, ends_at: float, running: RunningJob) -> _Held:
         holder = None if running.is_part else self._input.askers.get(running.job_id)
-        asker, amounts = holder or (None, Amounts())
-        return _Held(ends_at, next(self._numbers), running, asker, amounts, 0.0)
+        subject, amounts = holder or (None, Amounts())
+        return _Held(ends_at, next(self._numbers), running, subject, amounts, 0.0)
 
     def _end(self, held: _Held) -> None:
         """End the job: free its resources and what it counts against limits."""
@@ -428,9 +428,9 @@ class Forecast:
                 self._overlay.give_back(self._node_indices[grant.node], grant)
                 if grant.gpus:
                     self._overlay.renew(self._node_indices[grant.node])
-        if held.asker is not None and self._counts:
-            self._count(held.asker, held.amounts, -1)
-            self._give_back_hours(held.asker, held.hours_left)
+        if held.subject is not None and self._counts:
+            self._count(held.subject, held.amounts, -1)
+            self._give_back_hours(held.subject, held.hours_left)
         if running.is_part:
             return
         array = self._arrays.get(running.job_id, running.job_id)
@@ -546,10 +546,10 @@ class Forecast:
 
     # ── limits, budgets and nodes that recover ──────────────────────────────────────────────────────────────────────
 
-    def _count(self, asker: Asker, amounts: Amounts, times: int) -> None:
+    def _count(self, subject: LimitSubject, amounts: Amounts, times: int) -> None:
         """Add `times` the amounts to what the user, accounts and QOS hold."""
-        path = account_path(self._snapshot.limits.accounts, asker.account)
-        for key in tally_keys(asker.user, path, asker.qos):
+        path = account_path(self._snapshot.limits.accounts, subject.account)
+        for key in tally_keys(subject.user, path, subject.qos):
             add(self._held.setdefault(key, {}), amounts, times)
 
     def _types_of(self, start: Start) -> dict[str, dict[int, str]]:
@@ -560,20 +560,20 @@ class Forecast:
                 self._types[grant.node] = {index: name for name, mask in node.gpu_types for index in _bits(mask)}
         return self._types
 
-    def _spend(self, asker: Asker, billing: int, limit_s: int | None, run_time_s: float) -> float:
+    def _spend(self, subject: LimitSubject, billing: int, limit_s: int | None, run_time_s: float) -> float:
         """Charge the whole time limit to budgets, as the planner does; return the GPU-hours to give back at the end."""
         if not self._spent:
             return 0.0
         charged = hours(billing, limit_s) or 0.0
-        self._give_back_hours(asker, -charged)
+        self._give_back_hours(subject, -charged)
         return charged - (hours(billing, int(run_time_s)) or 0.0)
 
-    def _give_back_hours(self, asker: Asker, gpu_hours: float) -> None:
+    def _give_back_hours(self, subject: LimitSubject, gpu_hours: float) -> None:
         limits: LimitView = self._snapshot.limits
         if not gpu_hours or not self._spent:
             return
-        path = account_path(limits.accounts, asker.account)
-        for holder, name, user in tally_keys(asker.user, path, asker.qos):
+        path = account_path(limits.accounts, subject.account)
+        for holder, name, user in tally_keys(subject.user, path, subject.qos):
             for limit in limits.limits.get((holder, name), ()):
                 if limit.resource in BUDGETS and limit.per_user == bool(user):
                     key = (limit, user)

@@ -23,23 +23,23 @@ from gqd.sched.cycle.lending import (
     with_lenders,
 )
 from gqd.sched.cycle.nominated import after_nomination, nominee_view, planned_starts_of_others, try_nomination
-from gqd.sched.cycle.scheduling_pass import PassOptions, SchedulingPass, named_reservations
-from gqd.sched.cycle.state import PlanDraft
-from gqd.sched.preemption.nominations import beside_claims, with_decided
+from gqd.sched.cycle.scheduling_pass import SchedulingPass
+from gqd.sched.cycle.state import PassOptions, PlanDraft
+from gqd.sched.preemption.nominations import with_decided, with_nominations
 from gqd.sched.preemption.resize import growths
-from gqd.sched.reasons.eligibility import Grounds
+from gqd.sched.reasons.eligibility import EligibilityCaches
 from gqd.sched.reservation.scope import active, inside, outside, with_running
-from gqd.sched.reservation.windows import as_told_inside, named_wait
-from gqd.sched.snapshot.model import Booked, PendingJob, Snapshot
+from gqd.sched.reservation.windows import as_told_inside, named_reservations, named_wait
+from gqd.sched.snapshot.model import PendingJob, ReservedOccurrence, Snapshot
 from gqd.state.plan import Growth, Infeasible, NoNodes, Plan, ReservationBegins, Wait
 
 
 class PlanningSession:
     """The making of one plan: runs the scheduling passes in their order and collects their results."""
 
-    def __init__(self, snapshot: Snapshot, grounds: Grounds, options: PassOptions) -> None:
+    def __init__(self, snapshot: Snapshot, eligibility: EligibilityCaches, options: PassOptions) -> None:
         self.snapshot = snapshot
-        self.grounds = grounds
+        self.eligibility = eligibility
         self.options = options
         self.draft = PlanDraft.of(snapshot)
         self.spent = 0
@@ -82,7 +82,7 @@ class PlanningSession:
                 try_nomination(nominee_pass, claim, planned_starts_of_others(self.snapshot, view, claim.job_id))
                 self.snapshot = after_nomination(self.snapshot, claim, nominee_pass.started_jobs())
                 yield
-        self.snapshot = beside_claims(self.snapshot)
+        self.snapshot = with_nominations(self.snapshot)
 
     def _lend(self, outside_pass: SchedulingPass) -> Iterator[None]:
         """Lend idle reserved resources after all other jobs have been tried, in at most `plan_steps` further steps."""
@@ -121,12 +121,12 @@ class PlanningSession:
     def _begin(self, view: Snapshot, preempts: bool = True) -> SchedulingPass:
         """Begin a pass over this view of the cluster, with cached eligibility."""
         self.spent = self.cost
-        ground = self.grounds.of(view)
-        view = view if view.nodes is ground.nodes else replace(view, nodes=ground.nodes)
-        self.current = SchedulingPass(view, ground, self.options, self.draft, preempts)
+        eligibility = self.eligibility.of(view)
+        view = view if view.nodes is eligibility.nodes else replace(view, nodes=eligibility.nodes)
+        self.current = SchedulingPass(view, eligibility, self.options, self.draft, preempts)
         return self.current
 
-    def _end_inside(self, inside_pass: SchedulingPass, occurrence: Booked) -> None:
+    def _end_inside(self, inside_pass: SchedulingPass, occurrence: ReservedOccurrence) -> None:
         """Collect the results of a pass inside a reservation.
 
         Jobs that could start outside as well get no planned start and no reason here: the pass outside gives them.
@@ -134,7 +134,7 @@ class PlanningSession:
         columns = inside_pass.scan.columns
         bound_indices = () if occurrence.is_flex else np.flatnonzero(columns.reservation).tolist()
         bound = {JobId(int(columns.job_id[queue_index])): queue_index for queue_index in bound_indices}
-        planned_starts = [start for start in inside_pass.protection.told() if start.job_id in bound]
+        planned_starts = [start for start in inside_pass.planned_starts.as_protected() if start.job_id in bound]
         name = occurrence.name
         self.draft.protected += [msgspec.structs.replace(start, reservation=name) for start in planned_starts]
         for head in inside_pass.heads.values():
@@ -144,10 +144,10 @@ class PlanningSession:
                 job = inside_pass.snapshot.pending[bound[job_id]]
                 self.draft.waits_inside[job_id] = self._reason_inside(job, wait, occurrence)
         self.snapshot = with_running(self.snapshot, inside_pass.started_jobs())
-        for decision in inside_pass.preempting.decided if inside_pass.preempting else ():
-            self.snapshot = with_decided(self.snapshot, decision.claim, decision.victims, decision.gifts)
+        for decision in inside_pass.preemption_planner.decided if inside_pass.preemption_planner else ():
+            self.snapshot = with_decided(self.snapshot, decision.claim, decision.victims, decision.shrinks)
 
-    def _reason_inside(self, job: PendingJob, wait: Wait, occurrence: Booked) -> Wait:
+    def _reason_inside(self, job: PendingJob, wait: Wait, occurrence: ReservedOccurrence) -> Wait:
         """Return why a job waits that could start only inside the reservation."""
         named = named_reservations(self.snapshot, job, self.snapshot.booked)
         return named_wait(named, job.user, job.time_limit_s, self.snapshot.now) or as_told_inside(job, wait, occurrence)
@@ -166,8 +166,8 @@ class PlanningSession:
         first_reason = None
         for occurrence in (booked for booked in self.snapshot.booked if booked.name == job.reservation):
             view = inside(self.snapshot, occurrence)
-            ground = self.grounds.of(view)
-            wait = ground.hopeless(replace(view, nodes=ground.nodes), job)
+            eligibility = self.eligibility.of(view)
+            wait = eligibility.never_fits_reason(replace(view, nodes=eligibility.nodes), job)
             if not isinstance(wait, Infeasible | NoNodes):
                 return None
             first_reason = first_reason or as_told_inside(job, wait, occurrence)
@@ -180,7 +180,7 @@ class Planner:
     def __init__(self) -> None:
         self._session: PlanningSession | None = None
         self._work: Iterator[None] = iter(())
-        self._grounds = Grounds()
+        self._eligibility = EligibilityCaches()
 
     @property
     def is_busy(self) -> bool:
@@ -201,8 +201,10 @@ class Planner:
         skip_planned_starts: leave out planned starts on which no decision depends; what this plan and later ones start
         is the same without them.
         """
-        self._grounds.forget_all_but(snapshot.booked)
-        self._session = PlanningSession(snapshot, self._grounds, PassOptions(skip_reasons, asked, skip_planned_starts))
+        self._eligibility.forget_all_but(snapshot.booked)
+        self._session = PlanningSession(
+            snapshot, self._eligibility, PassOptions(skip_reasons, asked, skip_planned_starts)
+        )
         self._work = self._session.work()
 
     def step(self, budget: int) -> Plan | None:

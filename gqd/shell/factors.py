@@ -20,7 +20,7 @@ import numpy as np
 from gq.errors import UsageError
 from gq.near_miss import nearest
 from gqd.sched.plugins import PriorityFactor
-from gqd.sched.priority.factor_check import breach
+from gqd.sched.priority.factor_check import violation
 from gqd.shell.log import LOG
 from gqd.state.index.queue import Columns, Floats
 
@@ -48,7 +48,7 @@ def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
     except Exception as error:
         message = f"[priority.factors] {name}: {known[name].value} cannot be loaded: {type(error).__name__}: {error}"
         raise UsageError("bad_factor", message, "mend the package, or take the line out of gq.toml") from error
-    wrong = breach(name, factor)
+    wrong = violation(name, factor)
     if wrong:
         message = f"[priority.factors] {name}: {known[name].value}: {wrong}"
         raise UsageError("bad_factor", message, "gq-scheduling(7) says what a factor keeps to")

@@ -23,7 +23,19 @@ from gqd.state.index.tally import Tallies
 from gqd.state.index.usage import Budget, HalfLives
 from gqd.state.notice import Outbox
 from gqd.state.owed_order import OwedOrders
-from gqd.state.records import Answer, ArrayTasks, Attempt, BudgetKey, Claim, Job, Key, LimitKey, Member, Node, Parked
+from gqd.state.records import (
+    Answer,
+    ArrayTasks,
+    Attempt,
+    BudgetKey,
+    Job,
+    Key,
+    LimitKey,
+    Member,
+    Node,
+    Nomination,
+    Parked,
+)
 from gqd.state.reservation import Reservation
 from gqd.state.runtime_history import RuntimeHistory
 
@@ -53,7 +65,7 @@ class Cluster:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     """Reservations by name."""
     next_reservation_id: int = 1
-    claims: dict[JobId, Claim] = field(default_factory=dict)
+    claims: dict[JobId, Nomination] = field(default_factory=dict)
     """Claims by the pending job whose victims are being preempted."""
     parked: dict[AttemptId, Parked] = field(default_factory=dict)
     """Parked attempts, which are suspended for a preemptor and lend their resources."""

@@ -11,7 +11,7 @@ from gq.model.job import SignalSpec
 from gq.model.resource import Grant
 from gqd.state.cluster import Cluster
 from gqd.state.preemption import notice_s
-from gqd.state.records import Attempt, Claim, Left
+from gqd.state.records import Attempt, Left, Nomination
 
 LEAVE_GRACE_S = 5
 """Seconds between TERM and KILL for processes of a job on a node that the job has left."""
@@ -92,7 +92,7 @@ class Giver(NamedTuple):
     """Node that is given up whole; empty: only GPUs and CPUs are."""
 
 
-def givers_to(cluster: Cluster, claim: Claim) -> list[Giver]:
+def givers_to(cluster: Cluster, claim: Nomination) -> list[Giver]:
     """The elastic attempts that give up resources which the claim needs."""
     by_node = {grant.node: grant for grant in claim.grants}
     found = []

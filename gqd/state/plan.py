@@ -38,7 +38,7 @@ class Start(msgspec.Struct, frozen=True):
     """Priority of the job when it starts."""
 
 
-class Gift(msgspec.Struct, frozen=True):
+class Shrink(msgspec.Struct, frozen=True):
     """GPUs, or one node, that a running elastic job is to give up for a pending job."""
 
     attempt_id: AttemptId
@@ -70,7 +70,7 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     """Grants on which the job starts when the victims have ended; free parts of them are kept for the job meanwhile."""
     victims: tuple[AttemptId, ...]
     """Attempts to be preempted; no proper subset would suffice."""
-    gifts: tuple[Gift, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     """Shrinks of elastic attempts; none is larger than the job needs."""
     task: int | None = None
     """Array task that is to start; see `Start.task`."""

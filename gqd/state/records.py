@@ -419,7 +419,7 @@ def mask_of(ids: tuple[int, ...]) -> int:
 
 
 @dataclass(slots=True)
-class Claim:
+class Nomination:
     """Resources that are earmarked for a pending job while its victims are preempted.  No other job gets free parts of
     them."""
 

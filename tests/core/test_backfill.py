@@ -10,7 +10,7 @@ import msgspec
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gq.model.scheduling import Scheduling
-from gqd.sched.backfill.starvation import slots_of
+from gqd.sched.backfill.starvation import starvation_guards
 from gqd.sched.planner import Planner, plan_whole
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import PendingJob, Snapshot
@@ -231,9 +231,9 @@ def test_who_starts_from_a_slot_is_counted_to_it() -> None:
 
 
 def test_each_slot_can_be_switched_off() -> None:
-    assert [slot.name for slot in slots_of(Scheduling())] == ["wide", "fair", "oldest"]
-    assert slots_of(Scheduling(protect_wide_after_s=None, protect_any_after_s=None)) == ()
-    assert slots_of(Scheduling(backfill="skip")) == ()
+    assert [slot.name for slot in starvation_guards(Scheduling())] == ["wide", "fair", "oldest"]
+    assert starvation_guards(Scheduling(protect_wide_after_s=None, protect_any_after_s=None)) == ()
+    assert starvation_guards(Scheduling(backfill="skip")) == ()
 
 
 # ── passes that are cut short ─────────────────────────────────────────────────────────────────────────────────

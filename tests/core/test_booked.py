@@ -15,7 +15,7 @@ from gqd.sched.forecast import Forecast, ForecastInput
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import Booked, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import PendingJob, ReservedOccurrence, RunningJob, Snapshot
 from gqd.state.plan import (
     BehindPlannedStart,
     Insufficient,
@@ -54,9 +54,11 @@ def whole(name: str) -> Grant:
     return Grant(node=name, cpus=tuple(range(8)), gpus=tuple(range(8)), memory_mib=1000)
 
 
-def booked(begin_at: float, end_at: float, *grants: Grant, number: int = 1, **fields: Any) -> Booked:
+def booked(begin_at: float, end_at: float, *grants: Grant, number: int = 1, **fields: Any) -> ReservedOccurrence:
     fields = {"name": "talk", "owner": "ada"} | fields
-    return Booked(number=number, clear_at=begin_at - CLEAR_S, begin_at=begin_at, end_at=end_at, grants=grants, **fields)
+    return ReservedOccurrence(
+        number=number, clear_at=begin_at - CLEAR_S, begin_at=begin_at, end_at=end_at, grants=grants, **fields
+    )
 
 
 def runs(number: int, ends_at: float, *grants: Grant, **fields: Any) -> RunningJob:
@@ -65,7 +67,7 @@ def runs(number: int, ends_at: float, *grants: Grant, **fields: Any) -> RunningJ
 
 def view(
     *pending: PendingJob,
-    reserved: tuple[Booked, ...] = (),
+    reserved: tuple[ReservedOccurrence, ...] = (),
     running: tuple[RunningJob, ...] = (),
     now: float = 0.0,
     policy: str = EASY,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gqd.sched.reservation.booking import MAX_LOOKED_AT, Book
+from gqd.sched.reservation.booking import MAX_LOOKED_AT, AvailabilityProfile
 from tests.core.test_reservations import HOUR, booking, host_of, refuse, series, set_
 
 NIGHTS = 60
@@ -19,13 +19,13 @@ FEW = 30
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much is kept at each look at what is free."""
     looks: list[int] = []
-    left = Book.left
+    left = AvailabilityProfile.left
 
-    def counted(book: Book, *words: Any) -> Any:
+    def counted(book: AvailabilityProfile, *words: Any) -> Any:
         looks.append(len(book.kept))
         return left(book, *words)
 
-    monkeypatch.setattr(Book, "left", counted)
+    monkeypatch.setattr(AvailabilityProfile, "left", counted)
     return looks
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gq.model.resource import ResourceRequest
-from gqd.sched.preemption.victim_bound import GpusAt, useful_places
+from gqd.sched.preemption.victim_bound import GpusAt, promising_nodes
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import Overlay
 from tests.core.test_preemption_plan import node
@@ -42,6 +42,6 @@ def test_places_that_could_come_to_have_room(request_: dict[str, Any], places: l
     for place, free in enumerate(FREE):
         overlay.take_masks(place, 0, (1 << (4 - free)) - 1, 0)
 
-    told = useful_places(overlay, shape_of(ResourceRequest(**request_), "main"), np.arange(4), LEAVING)
+    told = promising_nodes(overlay, shape_of(ResourceRequest(**request_), "main"), np.arange(4), LEAVING)
 
     assert told.tolist() == places

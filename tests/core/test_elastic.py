@@ -399,7 +399,7 @@ def test_a_plan_that_is_late_gives_up_nothing() -> None:
     job_id = elastic(host)
     wants = host.submit(submit("rival", gpus=4, time_limit_s=3600), now=START + 100)
     plan = plan_whole(host.controller.snapshot(host.now))
-    assert [len(one.gpus) for one in plan.preemptions[0].gifts] == [4]
+    assert [len(one.gpus) for one in plan.preemptions[0].shrinks] == [4]
     host.finish(job_id, now=START + 101)
     turn = host.adopt(plan)
     assert not [one for one in turn.events if isinstance(one, event.ShrinkDecided | event.PreemptionDecided)]

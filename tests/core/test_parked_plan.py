@@ -11,8 +11,8 @@ from gq.model.account import BUILT_IN_QOS, PreemptMode
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant
 from gqd.sched.planner import plan_whole
-from gqd.sched.preemption.nominations import beside_claims
-from gqd.sched.snapshot.model import Booked, Claim, PendingJob, Snapshot
+from gqd.sched.preemption.nominations import with_nominations
+from gqd.sched.snapshot.model import Nomination, PendingJob, ReservedOccurrence, Snapshot
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from tests.core.test_preemption_plan import NOW, node, pending, running, snapshot, victims
@@ -72,19 +72,19 @@ def test_what_a_promised_start_counts_on_is_ended() -> None:
 
 def test_what_a_reservation_counts_on_is_ended() -> None:
     there = [running(1, ("n0", 0, 4), ends_at=NOW + 5000, can_park=True)]
-    later = Booked("r", 1, NOW + 6000, NOW + 6060, NOW + 9000, (Grant(node="n0", gpus=(0,)),), "eve")
+    later = ReservedOccurrence("r", 1, NOW + 6000, NOW + 6060, NOW + 9000, (Grant(node="n0", gpus=(0,)),), "eve")
     plan = plan_whole(of(there, [wants(7, gpus=2, limit_s=100)], booked=(later,)))
     assert (victims(plan), parks(plan)) == ([{1}], [set()])
 
 
 def test_what_a_parked_job_lends_is_free_for_its_own_guest_and_for_nobody_else() -> None:
     lent = Grant(node="n0", cpus=(0, 1, 2, 3), gpus=(0, 1, 2, 3))
-    claim = Claim(JobId(7), (lent,), NOW, parked=(lent,), parks=frozenset({JobId(1)}))
+    claim = Nomination(JobId(7), (lent,), NOW, parked=(lent,), parks=frozenset({JobId(1)}))
     view = of([running(1, ("n0", 0, 4), saved_at=None, can_park=True)], [wants(7, gpus=4), pending(8, gpus=1)])
     view = replace(view, claims=(claim,))
 
-    assert beside_claims(view, but=JobId(7)).free_gpus == (0b1111,)
-    assert beside_claims(view).free_gpus == (0,)
+    assert with_nominations(view, but=JobId(7)).free_gpus == (0b1111,)
+    assert with_nominations(view).free_gpus == (0,)
     plan = plan_whole(view)
 
     assert [(one.job_id, one.grants[0].gpus) for one in plan.starts] == [(7, (0, 1, 2, 3))]
@@ -93,7 +93,7 @@ def test_what_a_parked_job_lends_is_free_for_its_own_guest_and_for_nobody_else()
 def test_who_waits_is_not_told_that_it_has_the_gpus_when_the_guest_is_over() -> None:
     """They go back to the parked job, of which nobody knows when it is over."""
     lent = Grant(node="n0", cpus=(0, 1, 2, 3), gpus=(0, 1, 2, 3))
-    claim = Claim(JobId(7), (lent,), NOW, time_limit_s=60, parked=(lent,), parks=frozenset({JobId(1)}))
+    claim = Nomination(JobId(7), (lent,), NOW, time_limit_s=60, parked=(lent,), parks=frozenset({JobId(1)}))
     view = of([running(1, ("n0", 0, 4), saved_at=None)], [wants(7, gpus=4, limit_s=60), pending(8, gpus=4, limit_s=60)])
     plan = plan_whole(replace(view, claims=(claim,)))
     assert [one.job_id for one in plan.starts] == [7]

@@ -12,7 +12,7 @@ from gq.errors import Refusal
 from gq.model.node import Gpu
 from gq.model.resource import Amount, Grant, ResourceRequest
 from gq.model.scheduling import Scheduling, Switch
-from gqd.sched.placement.feasible import capacities, usable_places
+from gqd.sched.placement.feasible import capacities, eligible_places
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.snapshot.gpu_links import topology_of
@@ -50,7 +50,7 @@ def busy(view: Overlay, **gpus: int) -> Overlay:
 
 def where(view: Overlay, wanted: Shape, **how: Any) -> dict[str, tuple[int, ...]] | None:
     """Node → GPUs."""
-    grants = place(view, wanted, usable_places(view.nodes, wanted, MAIN), **how)
+    grants = place(view, wanted, eligible_places(view.nodes, wanted, MAIN), **how)
     return None if grants is None else {grant.node: grant.gpus for grant in grants}
 
 
@@ -494,8 +494,8 @@ def test_what_is_found_of_nodes_is_kept_as_long_as_they_are_the_same() -> None:
     nodes = (node("n1"), node("n2"))
     assert node_table_of(nodes) is node_table_of(nodes)
     assert node_table_of(nodes) is not node_table_of((node("n1"), node("n2")))
-    assert usable_places(nodes, shape(gpus=1), MAIN) is usable_places(nodes, shape(gpus=2), MAIN)
-    assert usable_places(nodes, shape(exclude=("n1",)), MAIN).tolist() == [1]
+    assert eligible_places(nodes, shape(gpus=1), MAIN) is eligible_places(nodes, shape(gpus=2), MAIN)
+    assert eligible_places(nodes, shape(exclude=("n1",)), MAIN).tolist() == [1]
 
 
 def test_room_is_counted_in_units_of_the_request() -> None:

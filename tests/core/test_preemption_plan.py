@@ -15,7 +15,15 @@ from gqd.sched.forecast import Forecast, ForecastInput, ForecastStart
 from gqd.sched.limits.ledger import LimitView
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import Booked, Claim, PendingJob, RunningJob, Share, Snapshot, Stretch
+from gqd.sched.snapshot.model import (
+    Nomination,
+    PendingJob,
+    ReservedOccurrence,
+    ResizeBounds,
+    RunningJob,
+    Share,
+    Snapshot,
+)
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Insufficient, Plan, Preempts
 from gqd.state.policy import Policy
@@ -202,7 +210,7 @@ def test_who_is_told_long_before_does_not_keep_others_from_going_at_once() -> No
         running(3, ("n1", 1, 3), qos="normal"),
     ]
     whole = Grant(node="n0", cpus=tuple(range(8)), gpus=(0, 1, 2, 3))
-    soon = Booked("r", 1, NOW + 500, NOW + 560, NOW + 1000, (whole,), "eve")
+    soon = ReservedOccurrence("r", 1, NOW + 500, NOW + 560, NOW + 1000, (whole,), "eve")
 
     plan = plan_whole(snapshot((node(0), node(1)), there, [pending(7, gpus=4, limit_s=400)], booked=(soon,)))
 
@@ -266,7 +274,7 @@ def test_types_of_gpus_memory_generic_resources_and_licences_are_freed_as_they_a
 def test_who_is_protected_and_what_is_reserved_is_not_put_off() -> None:
     there = [running(1, ("n0", 0, 4)), running(2, ("n1", 0, 4), qos="normal", ends_at=NOW + 100)]
     whole = Grant(node="n0", cpus=tuple(range(8)), gpus=(0, 1, 2, 3))
-    soon = Booked("r", 1, NOW + 500, NOW + 560, NOW + 1000, (whole,), "eve")
+    soon = ReservedOccurrence("r", 1, NOW + 500, NOW + 560, NOW + 1000, (whole,), "eve")
     nodes = (node(0), node(1))
 
     def asked(limit_s: int) -> list[set[int]]:
@@ -298,7 +306,7 @@ def test_inside_of_a_reservation_who_runs_there_gives_way_and_nobody_who_is_outs
         running(2, ("n0", 2, 2), saved_at=NOW, ends_at=NOW + 500),
     ]
     half = Grant(node="n0", cpus=(0, 1), gpus=(0, 1))
-    now = Booked("r", 1, NOW - 60, NOW, NOW + 1000, (half,), "ada")
+    now = ReservedOccurrence("r", 1, NOW - 60, NOW, NOW + 1000, (half,), "ada")
     inner = replace(pending(7, gpus=2, limit_s=600), reservation="r")
 
     [one] = plan_whole(snapshot((node(0),), there, [inner], booked=(now,))).preemptions
@@ -380,11 +388,11 @@ def test_of_those_who_lose_the_same_who_is_furthest_over_what_is_due_gives_back_
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def claimed(until: float = NOW + 60) -> tuple[list[RunningJob], Claim]:
+def claimed(until: float = NOW + 60) -> tuple[list[RunningJob], Nomination]:
     """Job 1 gives way to job 7, which is to have all of n0."""
     there = [running(1, ("n0", 0, 3), preemptor=JobId(7), ends_at=until)]
     whole = Grant(node="n0", cpus=(0, 1, 2, 3), gpus=(0, 1, 2, 3))
-    return there, Claim(job_id=JobId(7), grants=(whole,), until=until, user="ada", time_limit_s=600)
+    return there, Nomination(job_id=JobId(7), grants=(whole,), until=until, user="ada", time_limit_s=600)
 
 
 def test_what_is_free_of_a_claim_is_nobody_elses() -> None:
@@ -498,8 +506,8 @@ def test_what_will_give_way_is_foreseen_with_its_notice_whatever_its_limit() -> 
 
 def test_an_elastic_job_that_gives_up_two_nodes_holds_the_others_only_once() -> None:
     share = Share(ResourceRequest(nodes_min=1, nodes_max=1, gpus_per_node=4), "main")
-    bounds = Stretch((), 3, None, 0, 0, lead_s=30.0, share=share, joined=("n1", "n2"))
-    elastic = running(1, ("n0", 0, 4), ("n1", 0, 4), ("n2", 0, 4), expected_s=2000.0, stretch=bounds)
+    bounds = ResizeBounds((), 3, None, 0, 0, lead_s=30.0, share=share, joined=("n1", "n2"))
+    elastic = running(1, ("n0", 0, 4), ("n1", 0, 4), ("n2", 0, 4), expected_s=2000.0, resize_bounds=bounds)
     two_nodes = {"nodes_min": 2, "gpus_per_node": 4}
     waiting = [pending(7, limit_s=6000, **two_nodes), pending(8, limit_s=600, **two_nodes)]
 

@@ -15,7 +15,7 @@ from gq.model.policy_tables import Billing, PriorityWeights
 from gq.model.scheduling import Scheduling
 from gq.wire import client
 from gqd.sched.plugins import PriorityFactor
-from gqd.sched.priority.factor_check import SAMPLE_SIZES, breach, breach_on, sample
+from gqd.sched.priority.factor_check import SAMPLE_SIZES, sample, violation, violation_on
 from gqd.sched.priority.factors import FACTORS, columns_of, rank
 from gqd.sched.priority.fairshare import fair_tree
 from gqd.sched.priority.order import priority_of
@@ -505,7 +505,7 @@ def test_every_factor_keeps_to_the_contract(name: str) -> None:
     host = busy()
     real = columns_of(host.cluster, host.policy, host.now)
 
-    assert [breach_on(factor, jobs) for jobs in (*map(sample, SAMPLE_SIZES), real)] == [""] * (len(SAMPLE_SIZES) + 1)
+    assert [violation_on(factor, jobs) for jobs in (*map(sample, SAMPLE_SIZES), real)] == [""] * (len(SAMPLE_SIZES) + 1)
 
 
 def test_a_site_s_own_factor_orders_the_queue_and_is_shown() -> None:
@@ -556,7 +556,7 @@ BREACHES: list[tuple[str, Callable[[Columns], object], str]] = [
 
 @pytest.mark.parametrize(("name", "factor", "said"), BREACHES, ids=[one[0] for one in BREACHES])
 def test_what_breaks_the_contract_is_said(name: str, factor: Callable[[Columns], object], said: str) -> None:
-    assert said in breach(name, factor)
+    assert said in violation(name, factor)
 
 
 # ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from gq.model.resource import Amount, Demand, Grant, ResourceRequest, Role, Role
 from gq.model.step import StepLayout, StepRequest
 from gq.wire import client
 from gqd.control.step import layout_of
-from gqd.sched.limits.ledger import least_wanted
+from gqd.sched.limits.ledger import min_amounts
 from gqd.sched.placement.placement import place
 from gqd.sched.request import Shape, shape_of, wanted_in_all
 from gqd.state.index.tally import asked_amounts
@@ -118,7 +118,7 @@ def test_a_gang_wants_the_sum_of_its_roles() -> None:
     assert wanted_in_all(shape_of(asked, "main")) == (4, 4)
     amounts = {"jobs": 1, "gpus": 4, "cpus": 4, "memory": 20, "gpus:a100": 4}
     assert asked_amounts(asked) == amounts
-    assert {name: count for name, count in least_wanted(shape_of(asked, "main")).items() if count} == amounts
+    assert {name: count for name, count in min_amounts(shape_of(asked, "main")).items() if count} == amounts
 
 
 def test_a_gang_is_billed_and_counted_for_what_its_roles_hold() -> None:

@@ -16,13 +16,13 @@ from gqd.control.explain.plan import takes_later
 from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.planner import plan_whole
 from gqd.sched.preemption.timeslice import (
-    Givers,
-    Taker,
-    give_turns_now,
-    givers_now,
-    givers_of,
-    gives_turn_at,
-    worth_it_at,
+    Contender,
+    Holders,
+    holders_now,
+    holders_of,
+    pays_off_at,
+    sliceable_at,
+    sliceable_now,
 )
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Cluster
@@ -68,14 +68,14 @@ IS_THROUGH, IS_GANG = True, True
 @pytest.mark.parametrize(
     ("taker", "at"),
     [
-        (Taker(LATE, not IS_THROUGH, not IS_GANG), 2 * H),  # when its trial is over: it had run for an hour
-        (Taker(EARLY, not IS_THROUGH, not IS_GANG), 2 * H),  # that comes with its turn
-        (Taker(EARLY, IS_THROUGH, not IS_GANG), 2 * H),
-        (Taker(LATE, IS_THROUGH, not IS_GANG), float("inf")),
+        (Contender(LATE, not IS_THROUGH, not IS_GANG), 2 * H),  # when its trial is over: it had run for an hour
+        (Contender(EARLY, not IS_THROUGH, not IS_GANG), 2 * H),  # that comes with its turn
+        (Contender(EARLY, IS_THROUGH, not IS_GANG), 2 * H),
+        (Contender(LATE, IS_THROUGH, not IS_GANG), float("inf")),
     ],
 )
-def test_when_a_job_within_its_trial_gives_its_turn(taker: Taker, at: float) -> None:
-    [told] = gives_turn_at(givers_of([runs(7, ("n0", 0, 1), here_s=0.0, before_s=H)], RULES), taker) - NOW
+def test_when_a_job_within_its_trial_gives_its_turn(taker: Contender, at: float) -> None:
+    [told] = sliceable_at(holders_of([runs(7, ("n0", 0, 1), here_s=0.0, before_s=H)], RULES), taker) - NOW
 
     assert told == at
 
@@ -83,49 +83,49 @@ def test_when_a_job_within_its_trial_gives_its_turn(taker: Taker, at: float) -> 
 @pytest.mark.parametrize(
     ("taker", "at"),
     [
-        (Taker(LATE, not IS_THROUGH, not IS_GANG), 3 * R),
-        (Taker(LATE, IS_THROUGH, not IS_GANG), float("inf")),
-        (Taker(EARLY, IS_THROUGH, not IS_GANG), 2 * H),
+        (Contender(LATE, not IS_THROUGH, not IS_GANG), 3 * R),
+        (Contender(LATE, IS_THROUGH, not IS_GANG), float("inf")),
+        (Contender(EARLY, IS_THROUGH, not IS_GANG), 2 * H),
     ],
 )
-def test_when_one_gives_its_turn_that_has_had_its_trial(taker: Taker, at: float) -> None:
-    [told] = gives_turn_at(givers_of([runs(7, ("n0", 0, 1), here_s=0.0, before_s=9 * H)], RULES), taker) - NOW
+def test_when_one_gives_its_turn_that_has_had_its_trial(taker: Contender, at: float) -> None:
+    [told] = sliceable_at(holders_of([runs(7, ("n0", 0, 1), here_s=0.0, before_s=9 * H)], RULES), taker) - NOW
 
     assert told == at
 
 
 def test_the_dearer_its_resume_the_longer_a_job_is_left_alone() -> None:
     dear = runs(7, ("n0", 0, 1), here_s=0.0, before_s=9 * H, resume_s=1200.0)
-    first, last = Taker(EARLY, IS_THROUGH, not IS_GANG), Taker(LATE, not IS_THROUGH, not IS_GANG)
+    first, last = Contender(EARLY, IS_THROUGH, not IS_GANG), Contender(LATE, not IS_THROUGH, not IS_GANG)
 
-    assert gives_turn_at(givers_of([dear], RULES), first) - NOW == 20 * 1200
-    assert gives_turn_at(givers_of([dear], RULES), last) - NOW == 3 * 1200
+    assert sliceable_at(holders_of([dear], RULES), first) - NOW == 20 * 1200
+    assert sliceable_at(holders_of([dear], RULES), last) - NOW == 3 * 1200
 
 
 def test_a_gang_gives_its_turn_to_a_gang_and_time_in_which_it_stood_still_is_no_turn() -> None:
     gang = runs(7, ("n0", 0, 1), ("n1", 0, 1), here_s=9 * H, before_s=9 * H, stood_s=9 * H)
-    givers = givers_of([gang], RULES)
+    givers = holders_of([gang], RULES)
 
-    assert gives_turn_at(givers, Taker(LATE, not IS_THROUGH, not IS_GANG)) == float("inf")
-    assert gives_turn_at(givers, Taker(LATE, not IS_THROUGH, IS_GANG)) - NOW == 3 * R
+    assert sliceable_at(givers, Contender(LATE, not IS_THROUGH, not IS_GANG)) == float("inf")
+    assert sliceable_at(givers, Contender(LATE, not IS_THROUGH, IS_GANG)) - NOW == 3 * R
 
 
-@pytest.mark.parametrize("taker", [Taker(4 * H, *one) for one in itertools.product((False, True), repeat=2)])
-def test_who_gives_its_turn_now_is_who_gives_it_from_now_or_before(taker: Taker) -> None:
+@pytest.mark.parametrize("taker", [Contender(4 * H, *one) for one in itertools.product((False, True), repeat=2)])
+def test_who_gives_its_turn_now_is_who_gives_it_from_now_or_before(taker: Contender) -> None:
     instants = range(3, 7)
     columns = [np.array(one, np.float64) * H for one in zip(*itertools.product(instants, repeat=4), strict=True)]
-    givers = Givers(*columns[:4], np.arange(len(columns[0])) % 3 == 0)
+    givers = Holders(*columns[:4], np.arange(len(columns[0])) % 3 == 0)
 
-    told = give_turns_now(givers_now(givers, 5 * H), taker)
+    told = sliceable_now(holders_now(givers, 5 * H), taker)
 
     assert told.any()
-    assert (told == (gives_turn_at(givers, taker) <= 5 * H)).all()
+    assert (told == (sliceable_at(givers, taker) <= 5 * H)).all()
 
 
 def test_a_price_is_waited_for_by_each_of_ones_own_gpus() -> None:
-    assert worth_it_at(100.0, 8 * R, 8) == 100 + R / 2
-    assert worth_it_at(100.0, 8 * R, 1) == 100 + 8 * R / 2
-    assert worth_it_at(100.0, 8 * R, 0) == 100 + 8 * R / 2, "a job without GPUs counts as one"
+    assert pays_off_at(100.0, 8 * R, 8) == 100 + R / 2
+    assert pays_off_at(100.0, 8 * R, 1) == 100 + 8 * R / 2
+    assert pays_off_at(100.0, 8 * R, 0) == 100 + 8 * R / 2, "a job without GPUs counts as one"
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,8 +20,8 @@ from gqd.sched.placement.placement import is_possible
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.preemption.partial_release import grant_of
-from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Share, Stretch
-from gqd.state.plan import Gift, Preemption
+from gqd.sched.snapshot.model import Overlay, PendingJob, ResizeBounds, RunningJob, Share
+from gqd.state.plan import Preemption, Shrink
 from tests.property.test_preemption import CLUSTERS, Scene, lost_gpu_s, may_go, small, some_request
 
 
@@ -34,7 +34,9 @@ def with_elastic_jobs(scene: Scene) -> dict[int, list[Grant]]:
             joined = others[scene.random.randrange(len(others)) :]
             share = Share(ResourceRequest(nodes_min=1, nodes_max=8, is_elastic=True), "main")
             names = tuple(one.node for one in joined)
-            scene.running[at] = replace(job, stretch=Stretch((), 8, None, 0, 3, 10.0, share=share, joined=names))
+            scene.running[at] = replace(
+                job, resize_bounds=ResizeBounds((), 8, None, 0, 3, 10.0, share=share, joined=names)
+            )
             beyond[job.job_id] = joined
             continue
         if others or len(held.gpus) < 2 or scene.random.random() < 0.2:
@@ -45,8 +47,8 @@ def with_elastic_jobs(scene: Scene) -> dict[int, list[Grant]]:
         if len(held.cpus) <= count:
             per_gpu = 0
         cpus = held.cpus[: len(held.cpus) - per_gpu * count]
-        stretch = Stretch(held.gpus[:least], 8, None, 0, 3, 10.0, per_gpu, cpus)
-        scene.running[at] = replace(job, stretch=stretch)
+        resize_bounds = ResizeBounds(held.gpus[:least], 8, None, 0, 3, 10.0, per_gpu, cpus)
+        scene.running[at] = replace(job, resize_bounds=resize_bounds)
         gone = tuple(one for one in held.cpus if one not in cpus) if per_gpu else ()
         beyond[job.job_id] = [Grant(node=held.node, tasks=0, gpus=held.gpus[least:], cpus=gone)]
     return beyond
@@ -66,15 +68,15 @@ def fits(scene: Scene, job: PendingJob, gone: list[RunningJob], given: list[Gran
     return put(free_without(scene, gone, given), job.shape, list(range(len(scene.nodes)))) is not None
 
 
-def fewer(scene: Scene, gift: Gift) -> list[Gift]:
+def fewer(scene: Scene, shrink: Shrink) -> list[Shrink]:
     """With a GPU less each, and the CPUs that come with it; of a node nothing."""
-    if gift.is_node:
-        return [msgspec.structs.replace(gift, gpus=(), cpus=(), memory_mib=0, resources=())]
-    [stretch] = [one.stretch for one in scene.running if one.job_id == gift.attempt_id.job_id]
-    assert stretch is not None
-    cpus = gift.cpus[stretch.cpus_per_gpu :]
-    gpus = [tuple(one for one in gift.gpus if one != gpu) for gpu in gift.gpus]
-    return [msgspec.structs.replace(gift, gpus=left, cpus=cpus) for left in gpus]
+    if shrink.is_node:
+        return [msgspec.structs.replace(shrink, gpus=(), cpus=(), memory_mib=0, resources=())]
+    [resize_bounds] = [one.resize_bounds for one in scene.running if one.job_id == shrink.attempt_id.job_id]
+    assert resize_bounds is not None
+    cpus = shrink.cpus[resize_bounds.cpus_per_gpu :]
+    gpus = [tuple(one for one in shrink.gpus if one != gpu) for gpu in shrink.gpus]
+    return [msgspec.structs.replace(shrink, gpus=left, cpus=cpus) for left in gpus]
 
 
 def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> None:
@@ -94,8 +96,8 @@ def test_as_little_as_must_be_is_lost_and_no_more_given_up_than_is_needed() -> N
         decided += 1
         [one] = plan.preemptions
         ended = [each for each in scene.running if AttemptId(each.job_id, each.attempt) in one.victims]
-        mixed += bool(ended and one.gifts)
-        of_nodes += any(gift.is_node for gift in one.gifts)
+        mixed += bool(ended and one.shrinks)
+        of_nodes += any(shrink.is_node for shrink in one.shrinks)
         assert lost_gpu_s(ended) == pytest.approx(best, abs=0.01), f"seed {seed}: {one} for {job}"
         check_gifts(scene, job, one, ended, beyond, seed)
         applicant = StartRequest(job.job_id, job.user, job.account, "", job.time_limit_s, job.qos)
@@ -120,16 +122,18 @@ def check_gifts(
     scene: Scene, job: PendingJob, one: Preemption, ended: list[RunningJob], beyond: dict[int, list[Grant]], seed: int
 ) -> None:
     places = {each.name: place for place, each in enumerate(scene.nodes)}
-    given = [grant_of(each) for each in one.gifts]
+    given = [grant_of(each) for each in one.shrinks]
     assert is_possible(free_without(scene, ended, given), one.grants, places), f"seed {seed}: {one}"
-    for gift, grant in zip(one.gifts, given, strict=True):
-        [could] = [each for each in beyond[gift.attempt_id.job_id] if each.node == gift.node]
-        assert not gift.is_node or (gift.gpus, gift.cpus) == (could.gpus, could.cpus), f"seed {seed}: {gift}"
-        assert set(gift.gpus) <= set(could.gpus) and set(gift.cpus) <= set(could.cpus), f"seed {seed}: {gift}"
-        assert gift.attempt_id not in one.victims, f"seed {seed}: {gift} of one that is ended"
+    for shrink, grant in zip(one.shrinks, given, strict=True):
+        [could] = [each for each in beyond[shrink.attempt_id.job_id] if each.node == shrink.node]
+        assert not shrink.is_node or (shrink.gpus, shrink.cpus) == (could.gpus, could.cpus), f"seed {seed}: {shrink}"
+        assert set(shrink.gpus) <= set(could.gpus) and set(shrink.cpus) <= set(could.cpus), f"seed {seed}: {shrink}"
+        assert shrink.attempt_id not in one.victims, f"seed {seed}: {shrink} of one that is ended"
         others = [each for each in given if each is not grant]
-        for less in fewer(scene, gift):
-            assert not fits(scene, job, ended, [*others, grant_of(less)]), f"seed {seed}: {gift} is more than is needed"
+        for less in fewer(scene, shrink):
+            assert not fits(scene, job, ended, [*others, grant_of(less)]), (
+                f"seed {seed}: {shrink} is more than is needed"
+            )
     for victim in ended:
         rest = [each for each in ended if each is not victim]
         stays = beyond.get(victim.job_id, [])

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gqd.sched.placement.placement import place
-from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.request import shape_of
-from gqd.sched.reservation.booking import Kept
+from gqd.sched.reservation.booking import ReservedGrants
 from gqd.sched.snapshot.model import Overlay, RunningJob
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.timeline.capacity_bound import Bound, Sums, rows_of
-from gqd.sched.timeline.timeline import Ending, Timeline, ending_of
+from gqd.sched.timeline.capacity_bound import CapacityBound, ReleaseRows, rows_of
+from gqd.sched.timeline.timeline import Release, Timeline, release_of
 from gqd.state.policy import Policy
 
 NODES = tuple(
@@ -49,7 +49,7 @@ def test_ends_that_are_kept_from_pass_to_pass_are_those_that_are_worked_out_anew
 ) -> None:
     """Time goes on; now and then a job comes in the place of the one of its number, and the first goes."""
     policy = Policy()
-    warm, now, running = Ground(NODES, policy), 0.0, tuple(there)
+    warm, now, running = EligibilityCache(NODES, policy), 0.0, tuple(there)
     for passed_s, one, goes in steps:
         now += passed_s
         if one is not None:
@@ -57,8 +57,10 @@ def test_ends_that_are_kept_from_pass_to_pass_are_those_that_are_worked_out_anew
         if goes:
             running = running[1:]
 
-        assert warm.endings(running, now, by_limit) == Ground(NODES, policy).endings(running, now, by_limit)
-        assert warm.endings(running, now, not by_limit) == Ground(NODES, policy).endings(running, now, not by_limit)
+        assert warm.endings(running, now, by_limit) == EligibilityCache(NODES, policy).endings(running, now, by_limit)
+        assert warm.endings(running, now, not by_limit) == EligibilityCache(NODES, policy).endings(
+            running, now, not by_limit
+        )
 
 
 HELD = st.lists(
@@ -83,11 +85,11 @@ def test_numbers_rule_out_nothing_that_fits_and_find_the_first_that_may(
     grants = [_grant(*one) for one in held]
     for grant in grants:
         overlay.take_all(PLACES, (grant,))
-    endings = [ending_of(0.0, PLACES, (grant,)) for grant in grants]
-    taken = [rows_of(ending_of(0.0, PLACES, (_grant(*one),)).cells) for one in kept]
-    sums, counts = Sums.of([one.packed for one in endings]), range(len(endings) + 1)
+    endings = [release_of(0.0, PLACES, (grant,)) for grant in grants]
+    taken = [rows_of(release_of(0.0, PLACES, (_grant(*one),)).cells) for one in kept]
+    sums, counts = ReleaseRows.of([one.packed for one in endings]), range(len(endings) + 1)
 
-    may = [Bound(overlay, sums, shape, ALL).may_fit(count, taken) for count in counts]
+    may = [CapacityBound(overlay, sums, shape, ALL).may_fit(count, taken) for count in counts]
     later = list(accumulate(endings, _given_back, initial=overlay))
     fits = [place(_beside(one, kept), shape, ALL) is not None for one in later]
 
@@ -95,7 +97,7 @@ def test_numbers_rule_out_nothing_that_fits_and_find_the_first_that_may(
     assert may == sorted(may)
     low = min(low, len(endings))
     first = next((count for count in counts if count > low and may[count]), None)
-    assert Bound(overlay, sums, shape, ALL).first(low, len(endings), taken) == first
+    assert CapacityBound(overlay, sums, shape, ALL).first(low, len(endings), taken) == first
 
 
 def test_of_a_node_with_more_gpus_than_a_number_has_bits_the_first_start_is_found_without_numbers() -> None:
@@ -103,8 +105,8 @@ def test_of_a_node_with_more_gpus_than_a_number_has_bits_the_first_start_is_foun
     overlay, places = Overlay.empty(nodes), {"n1": 0}
     held = [Grant(node="n1", gpus=tuple(range(40 * one, 40 * one + 40))) for one in (0, 1)]
     overlay.take_all(places, held)
-    endings = [ending_of(at, places, (grant,)) for at, grant in zip((50.0, 70.0), held, strict=True)]
-    window = Kept(0.0, 60.0, (held[0],))
+    endings = [release_of(at, places, (grant,)) for at, grant in zip((50.0, 70.0), held, strict=True)]
+    window = ReservedGrants(0.0, 60.0, (held[0],))
     shape = shape_of(ResourceRequest(gpus=20), "main")
 
     fit = Timeline(overlay, places, 10.0, endings).earliest(shape, [0], 100.0, (window,))
@@ -118,7 +120,7 @@ def _grant(node: int, one: int, memory_mib: int) -> Grant:
     return Grant(node=f"n{node}", cpus=(one,), gpus=gpus, memory_mib=memory_mib // 4)
 
 
-def _given_back(overlay: Overlay, ending: Ending) -> Overlay:
+def _given_back(overlay: Overlay, ending: Release) -> Overlay:
     later = overlay.copy()
     later.give_back_cells(ending.cells)
     return later

@@ -23,7 +23,7 @@ from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import Shape, shape_of
 from gqd.sched.reservation.scope import outside, with_running
-from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Overlay, PendingJob, ReservedOccurrence, RunningJob, Snapshot
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Plan, Start
 from gqd.state.policy import Policy
@@ -42,7 +42,7 @@ class Scene:
     seed: int
     backfill: str = "skip"
     nodes: tuple[NodeFacts, ...] = ()
-    booked: list[Booked] = field(default_factory=list)
+    booked: list[ReservedOccurrence] = field(default_factory=list)
     running: list[RunningJob] = field(default_factory=list)
     pending: list[PendingJob] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Scene:
         if grants is None:
             return
         self.booked.append(
-            Booked(
+            ReservedOccurrence(
                 name=name,
                 number=1,
                 clear_at=begin_at - 30,

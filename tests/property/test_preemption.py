@@ -23,7 +23,7 @@ from gqd.sched.placement.placement import is_possible
 from gqd.sched.placement.placement import place as put
 from gqd.sched.planner import plan_whole
 from gqd.sched.request import shape_of
-from gqd.sched.snapshot.model import Claim, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Nomination, Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.plan import Plan, Preemption
 from gqd.state.policy import Policy
@@ -47,7 +47,7 @@ class Scene:
     nodes: tuple[NodeFacts, ...]
     running: list[RunningJob] = field(default_factory=list)
     pending: list[PendingJob] = field(default_factory=list)
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Nomination, ...] = ()
     policy: Policy = field(default_factory=lambda: Policy(owner_uid=0))
     gives: float = 0.8
     """So many of the jobs are scavengers."""
@@ -509,7 +509,7 @@ def decide(scene: Scene, plan: Plan) -> None:
             replace(job, preemptor=one.job_id, ends_at=NOW) if job.job_id in ids else job for job in scene.running
         ]
         job = next(job for job in scene.pending if job.job_id == one.job_id)
-        claim = Claim(job.job_id, one.grants, NOW, job.user, job.time_limit_s)
+        claim = Nomination(job.job_id, one.grants, NOW, job.user, job.time_limit_s)
         scene.claims = (*scene.claims, claim)
 
 

@@ -16,7 +16,7 @@ import pytest
 from gq.model.ids import JobId
 from gq.model.resource import ResourceRequest
 from gqd.sched.placement.placement import is_possible, place
-from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
 from gqd.sched.timeline.timeline import course_of, ends_if_started
 from gqd.state.plan import BehindPlannedStart, Infeasible, Plan, Protected, Start, WouldDelay
@@ -154,7 +154,7 @@ class Promised(NamedTuple):
 
 def _forget_who_gives_way(promised: dict[JobId, Promised], one: Stream, plan: Plan) -> None:
     """Wide jobs go before whom `fair` and `oldest` promised something, also if they came later."""
-    kind_of = Ground(one.nodes, one.policy).kind_of
+    kind_of = EligibilityCache(one.nodes, one.policy).kind_of
     wide = {job.job_id for job in one.pending if kind_of(job.shape).is_wide}
     wide |= {start.job_id for start in plan.starts if start.slot == "wide"}
     for job_id, told in list(promised.items()):

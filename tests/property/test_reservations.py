@@ -15,7 +15,7 @@ from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import NO_LIMITS
-from gqd.sched.snapshot.model import Booked, PendingJob, Snapshot
+from gqd.sched.snapshot.model import PendingJob, ReservedOccurrence, Snapshot
 from gqd.state.plan import Plan, Start
 from tests.effort import first
 from tests.property.streams import POLICIES, Stream, scheduling, sliced
@@ -30,11 +30,11 @@ USERS = ("ada", "bob")
 class Reserved(Stream):
     """A cluster of which parts are reserved; every job has a time limit."""
 
-    booked: list[Booked] = field(default_factory=list)
-    past: list[Booked] = field(default_factory=list)
+    booked: list[ReservedOccurrence] = field(default_factory=list)
+    past: list[ReservedOccurrence] = field(default_factory=list)
     held: dict[JobId, tuple[Start, float, float]] = field(default_factory=dict)
     """By job that ever started: its start, when that was, and when it would be over at the latest."""
-    known: dict[JobId, tuple[Booked, ...]] = field(default_factory=dict)
+    known: dict[JobId, tuple[ReservedOccurrence, ...]] = field(default_factory=dict)
     """What was reserved when it started."""
     _numbers: int = 0
 
@@ -58,7 +58,7 @@ class Reserved(Stream):
         due = [at for one in self.booked for at in (one.begin_at, one.end_at) if at > self.now]
         return min([super().next_instant(), *due])
 
-    def reserve(self, begins_in_s: float) -> Booked | None:
+    def reserve(self, begins_in_s: float) -> ReservedOccurrence | None:
         """Some cells of some nodes, which nobody else has reserved for that time and no job holds by then."""
         pick = self.random
         begin_at = self.now + begins_in_s
@@ -79,7 +79,7 @@ class Reserved(Stream):
         if not grants:
             return None
         self._numbers += 1
-        one = Booked(
+        one = ReservedOccurrence(
             name=f"r{self._numbers}",
             number=1,
             clear_at=begin_at - CLEAR_S,
@@ -145,14 +145,14 @@ def lives(policy: str, reserves_later: bool = True) -> Iterator[Reserved]:
             yield life
 
 
-def check_outside(life: Reserved, start: Start, at: float, until: float, booked: Booked) -> None:
+def check_outside(life: Reserved, start: Start, at: float, until: float, booked: ReservedOccurrence) -> None:
     if (start.reservation, start.occurrence) == (booked.name, booked.number) or until <= booked.clear_at:
         return
     if at < booked.end_at:
         assert not meets(start.grants, booked.grants), f"seed {life.seed}: {start} runs into {booked}"
 
 
-def check_inside(life: Reserved, start: Start, at: float, until: float, booked: Booked) -> None:
+def check_inside(life: Reserved, start: Start, at: float, until: float, booked: ReservedOccurrence) -> None:
     for grant in start.grants:
         own = next((one for one in booked.grants if one.node == grant.node), None)
         assert own is not None, f"seed {life.seed}: {start} is outside of {booked}"
@@ -192,7 +192,7 @@ def test_nothing_is_given_twice_and_no_memory_that_is_kept_is_missing_inside(pol
             assert snapshot.free_memory_mib[place] >= kept, f"seed {life.seed}: {node.name} at {life.now}"
 
 
-def memory_kept(life: Reserved, one: Booked, node: str) -> int:
+def memory_kept(life: Reserved, one: ReservedOccurrence, node: str) -> int:
     """What those inside do not have yet."""
     own = [job for job in life.running.values() if (job.reservation, job.occurrence) == (one.name, one.number)]
     held = sum(grant.memory_mib for job in own for grant in job.grants if grant.node == node)

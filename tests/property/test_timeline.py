@@ -14,7 +14,7 @@ from gqd.sched.placement.placement import place
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import Overlay, RunningJob
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.timeline.timeline import Timeline, earliest_fit, ending_of
+from gqd.sched.timeline.timeline import Timeline, earliest_fit, release_of
 
 NODES = tuple(NodeFacts(f"n{number}", 4, 100, (("a", 0b1111),)) for number in (1, 2, 3))
 ENDS = st.none() | st.integers(0, 5).map(float)
@@ -89,7 +89,7 @@ def test_beside_those_who_are_protected_it_is_the_first_instant_at_which_it_fits
     for _, grant, _ in ends:
         overlay.take_all(places, (grant,))
     windows = [Held(float(at), float(at + lasts), (_grant(slot, False),)) for slot, at, lasts in taken]
-    endings = [ending_of(inf if is_endless else at, places, (grant,)) for at, grant, is_endless in ends]
+    endings = [release_of(inf if is_endless else at, places, (grant,)) for at, grant, is_endless in ends]
 
     fit = Timeline(overlay, places, now, endings).earliest(shape, [0, 1, 2], length, windows)
 

@@ -54,7 +54,7 @@ def is_gang(job: PendingJob) -> bool:
     return job.shape.units > GPUS
 
 
-def worth_it_at(taker: PendingJob, victims: Iterable[RunningJob]) -> float:
+def pays_off_at(taker: PendingJob, victims: Iterable[RunningJob]) -> float:
     price = sum(gpus_of(one) * (one.resume_s or 0.0) for one in victims)
     return taker.waits_since + math.ceil(0.5 * price / taker.shape.units)
 
@@ -163,7 +163,7 @@ def test_whoever_gives_its_turn_may_is_worth_it_and_could_not_stay(seed: int) ->
         job, victims = of(view, one)
         applicant = StartRequest(job.job_id, job.user, "", "", None, job.qos, job.since, job.ran_s)
         assert all(may_take(job, each, NOW) for each in victims)
-        assert worth_it_at(job, victims) <= NOW
+        assert pays_off_at(job, victims) <= NOW
         if number == 0 and not plan.starts:  # later ones are decided beside what goes before
             assert PlanValidator(view).admit_preemption(one, applicant)
             assert not any(fits_without(view, set(some), job) for some in combinations(victims, len(victims) - 1))

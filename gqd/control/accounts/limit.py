@@ -20,7 +20,7 @@ from gq.wire import client
 from gqd.control.accounts.association import known_account, known_qos
 from gqd.control.accounts.names import refuse_bad_user, refuse_too_many
 from gqd.control.explain import limits as explain_limits
-from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, Asker, LimitView, Wanted, hours
+from gqd.sched.limits.ledger import COUNTED_AS, TOLERANCE, LimitDemand, LimitSubject, LimitView, hours
 from gqd.sched.placement.billing import TYPE_PREFIX, billing_of
 from gqd.sched.request import Shape, shape_in
 from gqd.state.cluster import Cluster
@@ -176,7 +176,7 @@ def _used(cluster: Cluster, policy: Policy, limit: LimitInfo, user: str, now: fl
 class Asked(NamedTuple):
     """The demand of a job that is submitted or changed."""
 
-    who: Asker
+    who: LimitSubject
     shape: Shape
     amounts: Mapping[str, int]
     """The amounts of one job or task."""
@@ -192,7 +192,7 @@ def _limits_of(cluster: Cluster, user: str, path: Iterable[str], qos: str) -> It
             yield cluster.limits[key]
 
 
-def time_limit_under(cluster: Cluster, who: Asker, asked_s: int | None, time_limit_s: int | None) -> int | None:
+def time_limit_under(cluster: Cluster, who: LimitSubject, asked_s: int | None, time_limit_s: int | None) -> int | None:
     """The job's time limit under the limits of its user, account and QOS: a requested one is refused, a default cut."""
     if not cluster.limits:
         return time_limit_s
@@ -211,7 +211,7 @@ def refuse_changed(draft: TurnBuilder, changes: Sequence[tuple[Job, int, event.J
     ahead: list[Asked] = []
     for job, count, fact in waiting:
         after = Asked(
-            Asker(job.user, fact.account, fact.qos),
+            LimitSubject(job.user, fact.account, fact.qos),
             shape_in(draft.policy, fact.spec.resources, fact.partition),
             asked_amounts(fact.spec.resources),
             count,
@@ -224,7 +224,7 @@ def refuse_changed(draft: TurnBuilder, changes: Sequence[tuple[Job, int, event.J
 
 def _as_queued(policy: Policy, job: Job, count: int) -> Asked:
     return Asked(
-        Asker(job.user, job.account, job.qos),
+        LimitSubject(job.user, job.account, job.qos),
         shape_in(policy, job.spec.resources, job.partition),
         asked_amounts(job.spec.resources),
         count,
@@ -262,11 +262,11 @@ def refuse_over(
             raise explain_limits.no_room(limit, used, wanted, user)
 
 
-def wanted_of(draft: TurnBuilder, asked: Asked) -> Wanted:
+def wanted_of(draft: TurnBuilder, asked: Asked) -> LimitDemand:
     """The budget amount that one job or task would be counted with at its start."""
     qos = draft.cluster.qos.get(asked.who.qos)
     billing = billing_of(draft.policy.billing, asked.amounts, 1.0 if qos is None else qos.usage_factor)
-    return Wanted(asked.amounts, hours(billing, asked.time_limit_s))
+    return LimitDemand(asked.amounts, hours(billing, asked.time_limit_s))
 
 
 def _refuse_over_ceiling(cluster: Cluster, path: Iterable[str], gpus: int) -> None:

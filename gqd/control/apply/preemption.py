@@ -9,12 +9,12 @@ from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.parked import NOT_PARKED
 from gqd.state.preemption import Preempted, PreemptionNotice, Resumed
-from gqd.state.records import Attempt, Claim, Job
+from gqd.state.records import Attempt, Job, Nomination
 
 
 def apply_decided(cluster: Cluster, fact: event.PreemptionDecided) -> None:
     move(cluster, cluster.jobs[fact.job_id], event.PreemptionDecided)
-    cluster.claims[fact.job_id] = Claim(
+    cluster.claims[fact.job_id] = Nomination(
         job_id=fact.job_id,
         grants=fact.grants,
         victims=tuple(attempt_id for attempt_id, _ in fact.victims),

@@ -12,7 +12,16 @@ from gq.model.account import BUDGETS, DEFAULT_ACCOUNT, LIMITED, AccountInfo, Hol
 from gq.model.state import Reason
 from gq.units import format_duration, format_memory
 from gqd.control.explain.explanation import Explanation
-from gqd.sched.limits.ledger import COUNTED_AS, Asker, Ledger, LimitView, Wanted, all_over_of, hours, over_of
+from gqd.sched.limits.ledger import (
+    COUNTED_AS,
+    Ledger,
+    LimitDemand,
+    LimitSubject,
+    LimitView,
+    exceeded_limit_of,
+    exceeded_limits_of,
+    hours,
+)
 from gqd.sched.placement.billing import billing_of
 from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
@@ -171,7 +180,7 @@ def wait_of(job: Job, plan: planned.Plan) -> planned.OverLimit | planned.OverQuo
     if not used:
         return None
     amounts = asked_amounts(job.spec.resources)
-    return over_of(used, Wanted(amounts, hours(billing_of(plan.billing, amounts), job.time_limit_s)))
+    return exceeded_limit_of(used, LimitDemand(amounts, hours(billing_of(plan.billing, amounts), job.time_limit_s)))
 
 
 def others_over(
@@ -184,16 +193,16 @@ def others_over(
     ledger = Ledger(view)
     for start in plan.starts:
         starts = cluster.jobs[start.job_id]
-        taken = Wanted(granted(cluster, start.grants), hours(start.billing, starts.time_limit_s))
+        taken = LimitDemand(granted(cluster, start.grants), hours(start.billing, starts.time_limit_s))
         ledger.take(_asker(starts), taken)
     amounts = asked_amounts(job.spec.resources)
     billing = billing_of(plan.billing, amounts, view.usage_factor(job.qos))
-    over = all_over_of(ledger.used(_asker(job)), Wanted(amounts, hours(billing, job.time_limit_s)))
+    over = exceeded_limits_of(ledger.used(_asker(job)), LimitDemand(amounts, hours(billing, job.time_limit_s)))
     return [one for one in over if _which(one) != _which(first)]
 
 
-def _asker(job: Job) -> Asker:
-    return Asker(job.user, job.account or DEFAULT_ACCOUNT, job.qos)
+def _asker(job: Job) -> LimitSubject:
+    return LimitSubject(job.user, job.account or DEFAULT_ACCOUNT, job.qos)
 
 
 def _which(wait: planned.OverLimit | planned.OverQuota) -> object:

@@ -10,7 +10,7 @@ from gq.units import spoken_duration
 from gqd.control.accounts.association import qos_named
 from gqd.control.explain.explanation import Explanation
 from gqd.control.explain.plan import names_of
-from gqd.sched.reservation.windows import Named, named_wait
+from gqd.sched.reservation.windows import NamedReservation, named_wait
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
 from gqd.state.index.tally import account_path
@@ -137,7 +137,7 @@ def wait_of(cluster: Cluster, job: Job, plan: planned.Plan) -> planned.Wait | No
     spans = [_Span(one.begin_at, one.end_at, *closes.get(one.number, (one.end_at, ""))) for one in told]
     is_for_it = known is not None and known.may_be_used_by(job.user, account_path(cluster.accounts, job.account))
     is_flex = known is not None and Flag.FLEX in known.booking.flags
-    wait = named_wait(Named(name, spans, is_for_it, is_flex), job.user, job.time_limit_s, plan.made_at)
+    wait = named_wait(NamedReservation(name, spans, is_for_it, is_flex), job.user, job.time_limit_s, plan.made_at)
     head = plan.heads_inside.get(name, job.job_id)
     return wait or (None if is_flex or head == job.job_id else planned.BehindPlannedStart(head))
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from gq.units import spoken_duration
 from gqd.control.explain.explanation import Explanation
-from gqd.sched.preemption.timeslice import Taker, givers_of, gives_turn_at, is_through
+from gqd.sched.preemption.timeslice import Contender, has_used_first_quantum, holders_of, sliceable_at
 from gqd.sched.preemption.timeslice_victims import that_give_turns
-from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.reasons.unschedulable import counted
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state import plan as planned
@@ -52,8 +52,8 @@ def _next(cluster: Cluster, taken: Snapshot, job: PendingJob, holders: Collectio
     rules = taken.policy.scheduling
     there = (one for one in taken.running if one.job_id in holders and one.preemptor is None)
     jobs = that_give_turns(there, taken.qos)
-    is_gang = Ground(taken.nodes, taken.policy).kind_of(job.shape).is_wide
-    at = gives_turn_at(givers_of(jobs, rules), Taker(job.since, is_through(job.ran_s, rules), is_gang))
+    is_gang = EligibilityCache(taken.nodes, taken.policy).kind_of(job.shape).is_wide
+    at = sliceable_at(holders_of(jobs, rules), Contender(job.since, has_used_first_quantum(job.ran_s, rules), is_gang))
     some = "not enough of these give their turns to it now" if (at <= taken.now).any() else ""
     at = np.where(at > taken.now, at, np.inf)
     if not len(at) or not isfinite(at.min()):

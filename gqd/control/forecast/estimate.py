@@ -33,7 +33,7 @@ from gqd.control.explain.dependency import hangs_on_failure, line_of
 from gqd.control.explain.reservation import may_come_again
 from gqd.control.job_filter import select_jobs
 from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastStart, Prerequisite
-from gqd.sched.limits.ledger import Asker
+from gqd.sched.limits.ledger import LimitSubject
 from gqd.sched.priority.factors import rank
 from gqd.sched.snapshot.model import Snapshot
 from gqd.state.cluster import Cluster
@@ -285,11 +285,11 @@ def _positions(ids: Integers, partitions: Integers) -> dict[JobId, int]:
 def forecast_input_of(
     cluster: Cluster, policy: Policy, view: Snapshot, gates: tuple[DeferredJob, ...], bands: dict[JobId, int]
 ) -> ForecastInput:
-    askers: dict[JobId, tuple[Asker, Amounts]] = {}
+    askers: dict[JobId, tuple[LimitSubject, Amounts]] = {}
     if view.limits.binds or view.limits.has_guarantees:
         for job_id, amounts in cluster.tallies.held_by.items():
             job = cluster.jobs[job_id]
-            askers[job_id] = (Asker(job.user, member_of(job)[1], job.qos), amounts)
+            askers[job_id] = (LimitSubject(job.user, member_of(job)[1], job.qos), amounts)
     running = [cluster.jobs[one.job_id] for one in view.running if one.job_id in cluster.jobs]
     waiting = [cluster.jobs[one.job_id] for one in (*view.pending, *(gate.job for gate in gates))]
     arrays = {job.job_id: job.array_job_id for job in running if job.array_job_id is not None}

@@ -16,11 +16,11 @@ from gq.model.resource import Grant, ResourceRequest
 from gq.near_miss import nearest
 from gqd.control import snapshot
 from gqd.control.reservation import overlap
-from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.feasible import eligible_places
 from gqd.sched.placement.placement import place
 from gqd.sched.reasons.infeasible import infeasible, unmet_constraint
 from gqd.sched.request import Shape, named_nodes, shape_in
-from gqd.sched.reservation.booking import Book, Held, Kept, Share, with_shares
+from gqd.sched.reservation.booking import AvailabilityProfile, HeldGrants, ReservedGrants, Share, with_shares
 from gqd.sched.snapshot.model import Overlay, whole_nodes
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.cluster import Cluster
@@ -41,7 +41,7 @@ class Availability(NamedTuple):
     shape: Shape
     candidates: list[int]
     """Indices of nodes that are up."""
-    book: Book
+    book: AvailabilityProfile
 
 
 def ignores_jobs(booking: Booking) -> bool:
@@ -74,7 +74,7 @@ def availability_of(draft: TurnBuilder, booking: Booking, own: Reservation | Non
         close = nearest(unknown[0], [node.name for node in nodes])
         hint = f"did you mean `{close}`?" if close else "gqinfo -N lists the nodes"
         raise Refusal("unknown_node", f"node `{unknown[0]}` does not exist", hint)
-    usable = usable_places(nodes, rough, partition).tolist()
+    usable = eligible_places(nodes, rough, partition).tolist()
     if not usable:
         raise _no_node(nodes, rough, partition, booking)
     in_partition = {nodes[one].name for one in usable}
@@ -89,11 +89,11 @@ def availability_of(draft: TurnBuilder, booking: Booking, own: Reservation | Non
         reason = infeasible(whole, shape, places)
         raise Refusal("impossible", f"reservation `{booking.name}` cannot be made: {reason.why}", reason.hint)
     able = [one for one in places if Flag.MAINT in booking.flags or is_up(draft.cluster.nodes[nodes[one].name])]
-    held, kept = list[Held](), [*_kept(draft.cluster, own)]
+    held, kept = list[HeldGrants](), [*_kept(draft.cluster, own)]
     if not ignores_jobs(booking):
         held += _held(draft, own, is_lent=NEVER_LENT.isdisjoint(booking.flags))
         kept += [*_promised(draft), *_claimed(draft, own)]
-    return Availability(request, shape, able, Book(nodes, draft.now, draft.policy.clear_s, held, kept))
+    return Availability(request, shape, able, AvailabilityProfile(nodes, draft.now, draft.policy.clear_s, held, kept))
 
 
 def shared_request(request: ResourceRequest, partition: Partition, nodes: list[NodeFacts]) -> ResourceRequest:
@@ -120,21 +120,23 @@ def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, b
 # ── what is taken ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _kept(cluster: Cluster, own: Reservation | None) -> Iterator[Kept]:
+def _kept(cluster: Cluster, own: Reservation | None) -> Iterator[ReservedGrants]:
     for reservation in cluster.reservations.values():
         if reservation is not own:
-            yield from (Kept(one.begin_at, one.end_at, one.grants) for one in reservation.occurrences.values())
+            yield from (
+                ReservedGrants(one.begin_at, one.end_at, one.grants) for one in reservation.occurrences.values()
+            )
 
 
-def _promised(draft: TurnBuilder) -> Iterator[Kept]:
+def _promised(draft: TurnBuilder) -> Iterator[ReservedGrants]:
     plan = draft.volatile.plan
     for one in () if plan is None else plan.protected:
         job = draft.cluster.jobs.get(one.job_id)
         if one.is_promise and job is not None and job.is_waiting:
-            yield Kept(one.starts_at, one.until, one.grants)
+            yield ReservedGrants(one.starts_at, one.until, one.grants)
 
 
-def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[Kept]:
+def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[ReservedGrants]:
     """Resources nominated for preemptors: taken from now on, until their time limit after the victims' end.
 
     A preemptor inside a reservation takes nothing more, if it ends before the occurrence does.
@@ -145,10 +147,10 @@ def _claimed(draft: TurnBuilder, own: Reservation | None) -> Iterator[Kept]:
         inside = None if known is None else known.occurrences.get(claim.occurrence)
         until = inf if claim.time_limit_s is None else claim.until + claim.time_limit_s
         if inside is None or (known is not own and until > inside.end_at):
-            yield Kept(draft.now, until + draft.policy.clear_s, claim.grants)
+            yield ReservedGrants(draft.now, until + draft.policy.clear_s, claim.grants)
 
 
-def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterator[Held]:
+def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterator[HeldGrants]:
     """Resources of running jobs, except jobs within an active reservation, whose resources count as reserved.
 
     With `is_lent`, borrowing jobs take nothing: they are preempted when the reservation begins.
@@ -161,9 +163,9 @@ def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterato
         until = inf if told.ends_at is None or told.is_stranded else told.ends_at + late_s
         reservation, inside = occurrence_of(cluster, attempt) or (None, None)
         if inside is None or not _is_within(attempt, inside) or (reservation is not own and until > inside.end_at):
-            yield Held(until, told.grants, told.job_id)
+            yield HeldGrants(until, told.grants, told.job_id)
         elif reservation is not own and until + draft.policy.clear_s > inside.end_at:
-            yield Held(
+            yield HeldGrants(
                 until, tuple(_cells(told.grants)), told.job_id
             )  # only CPUs and GPUs need the time until after the occurrence's end to be freed
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from gq.units import format_duration, spoken_duration
 from gqd.control import snapshot
-from gqd.sched.placement.feasible import usable_places
+from gqd.sched.placement.feasible import eligible_places
 from gqd.sched.placement.placement import place
 from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import Shape
-from gqd.sched.reservation.booking import Held
+from gqd.sched.reservation.booking import HeldGrants
 from gqd.sched.snapshot.model import Overlay
 from gqd.state.policy import Partition
 from gqd.state.records import Job
@@ -94,7 +94,7 @@ def _queued(draft: TurnBuilder, reservation: Reservation, first: Occurrence, cle
         shape = snapshot.pending_job(job, draft.policy).shape
         key = (shape, job.partition)
         if key not in known:
-            usable = usable_places(nodes, shape, partition)
+            usable = eligible_places(nodes, shape, partition)
             known[key] = place(left, shape, usable) is None and place(empty, shape, usable) is not None
         if known[key]:
             yield job
@@ -125,7 +125,7 @@ def _named(jobs: list[Job]) -> str:
 # ── jobs that prevent a reservation ───────────────────────────────────────────────────────────────────────────────
 
 
-def holders(draft: TurnBuilder, held: Iterable[Held], nodes: Collection[str], clear_at: float) -> list[Job]:
+def holders(draft: TurnBuilder, held: Iterable[HeldGrants], nodes: Collection[str], clear_at: float) -> list[Job]:
     """Running jobs that may hold resources of these nodes at `clear_at`; if some hold GPUs, only those."""
     found, with_gpus = [], []
     for one in held:

@@ -1,6 +1,6 @@
 """The planned starts of a pass: guarantees carried over from the plan before, and starts computed anew.  Pure.
 
-A job that becomes protected is only noted.  Its start is worked out (`settle`) when another decision depends on it,
+A job that becomes protected is only noted.  Its start is worked out (`resolve`) when another decision depends on it,
 which in most passes never happens.  Guarantees of the plan before hold until the pass considers their jobs.
 """
 
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
-from gqd.sched.backfill.windows import Guard, JobWindow
+from gqd.sched.backfill.windows import BackfillProfile, JobWindow
 from gqd.sched.placement.placement import is_possible
-from gqd.sched.reasons.eligibility import Ground
-from gqd.sched.reservation.windows import brought_forward, is_too_long, windows_of
+from gqd.sched.reasons.eligibility import EligibilityCache
+from gqd.sched.reservation.windows import advanced_windows, is_too_long, windows_of
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
-from gqd.sched.timeline.timeline import Ends, Fit, Timeline, Window, ending_of, expected_length
+from gqd.sched.timeline.timeline import EarliestFit, EndTimes, Timeline, Window, expected_length, release_of
 from gqd.state.index.queue import Integers
 from gqd.state.plan import Protected
 
@@ -30,13 +30,13 @@ class _Unsettled(NamedTuple):
     is_outranked: bool
 
 
-class Protection:
-    def __init__(self, snapshot: Snapshot, ground: Ground) -> None:
+class PlannedStarts:
+    def __init__(self, snapshot: Snapshot, eligibility: EligibilityCache) -> None:
         self.snapshot = snapshot
-        self.ground = ground
+        self.eligibility = eligibility
         self.scheduling = snapshot.policy.scheduling
-        self.guard = Guard(Overlay.of(snapshot), ground.places)
-        self.started: list[tuple[PendingJob, tuple[Grant, ...], Ends]] = []
+        self.backfill = BackfillProfile(Overlay.of(snapshot), eligibility.places)
+        self.started: list[tuple[PendingJob, tuple[Grant, ...], EndTimes]] = []
         """The jobs that this pass has started."""
         self.spent = 0
         """Units of work done."""
@@ -49,12 +49,12 @@ class Protection:
         self._by_limit: Timeline | None = None
         self._expected: Timeline | None = None
         if snapshot.booked:
-            coming = windows_of(snapshot.booked, ground.places, snapshot.now, self._timeline_by_limit())
-            self.guard.book(coming)
+            coming = windows_of(snapshot.booked, eligibility.places, snapshot.now, self._timeline_by_limit())
+            self.backfill.book(coming)
 
     # ── what happens in the pass ──────────────────────────────────────────────────────────────────────────────
 
-    def remember(self, job: PendingJob, before: Protected) -> None:
+    def carry_over(self, job: PendingJob, before: Protected) -> None:
         """Note a job that the plan before guaranteed a start and that the pass has not considered yet."""
         if before.grants:
             self._promised[job.job_id] = (job, before)
@@ -68,45 +68,45 @@ class Protection:
     def promise(self, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
         """Carry over the guarantees of jobs that the pass will not consider."""
         for job, before in promised:
-            self.remember(job, before)
+            self.carry_over(job, before)
         self._keep_promises()
 
     def protect(self, job: PendingJob, slot: str, is_outranked: bool) -> None:
         """Protect the job's start; if it is outranked, other jobs may start before it and nothing is guaranteed."""
         self._unsettled.append(_Unsettled(job, slot, is_outranked))
 
-    def settle(self, starting: JobId | None = None) -> None:
+    def resolve(self, starting: JobId | None = None) -> None:
         """Compute the pending planned starts; no other job can start before they are known."""
         if len(self._promised) > 1:
             self._keep_promises()
         for one in self._unsettled:
             self._drop_kept(one.job.job_id)
             if (window := self._window(*one)) is not None:
-                self.guard.add(window)
+                self.backfill.add(window)
         self._unsettled.clear()
         self._drop_kept(starting)  # not before: it may yet turn out that it cannot start now
 
-    def start(self, job: PendingJob, grants: tuple[Grant, ...], ends: Ends) -> None:
-        self.guard.start(grants, ends)
+    def start(self, job: PendingJob, grants: tuple[Grant, ...], ends: EndTimes) -> None:
+        self.backfill.start(grants, ends)
         self._promised.pop(job.job_id, None)
         self.started.append((job, grants, ends))
         if self._by_limit is not None:
-            self._by_limit.add(ending_of(ends.by_limit, self.ground.places, grants))
+            self._by_limit.add(release_of(ends.by_limit, self.eligibility.places, grants))
         if self._expected is not None:
-            self._expected.add(ending_of(ends.expected, self.ground.places, grants))
+            self._expected.add(release_of(ends.expected, self.eligibility.places, grants))
 
-    def keep(self, job_id: JobId, running: Sequence[RunningJob], grants: tuple[Grant, ...], ends: Ends) -> None:
+    def keep(self, job_id: JobId, running: Sequence[RunningJob], grants: tuple[Grant, ...], ends: EndTimes) -> None:
         """Earmark grants for a preemptor; `running` are the running jobs with its victims marked as ending."""
         self._promised.pop(job_id, None)
         self._drop_kept(job_id)
         self.snapshot = replace(self.snapshot, running=running)
         self._by_limit = self._expected = None
-        self.guard.keep(grants, ends)
+        self.backfill.keep(grants, ends)
 
     # ── what is asked ─────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def binds(self) -> bool:
+    def constrains_next_plan(self) -> bool:
         """Whether a planned start is not computed yet and may be a guarantee, which the next pass has to keep."""
         if not self._unsettled or self.scheduling.expect == "exact":
             return False
@@ -121,9 +121,9 @@ class Protection:
         return inf if fit is None else fit.at
 
     def promised_at(self, job_id: JobId) -> float | None:
-        return next((one.at for one in self.guard.windows if one.job.job_id == job_id and one.is_promise), None)
+        return next((one.at for one in self.backfill.windows if one.job.job_id == job_id and one.is_promise), None)
 
-    def told(self) -> tuple[Protected, ...]:
+    def as_protected(self) -> tuple[Protected, ...]:
         """The planned starts as results of the plan; a start not computed keeps the earlier guarantee unless it is
         outranked."""
         before = {(one.job_id, one.slot): one for one in self.snapshot.protected}
@@ -132,7 +132,7 @@ class Protection:
             or Protected(job_id=one.job.job_id, slot=one.slot, starts_at=inf, is_promise=False, nodes=())
             for one in self._unsettled
         ]
-        return (*(one.told() for one in self.guard.windows), *still)
+        return (*(one.as_protected() for one in self.backfill.windows), *still)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,34 +142,34 @@ class Protection:
         for job_id, (job, one) in self._promised.items():
             if one.starts_at < self.snapshot.now:
                 continue
-            trial = timeline.left(one.starts_at, one.until, (*self._kept.values(), *self.guard.booked))
+            trial = timeline.left(one.starts_at, one.until, (*self._kept.values(), *self.backfill.booked))
             self.spent += 1
-            if is_possible(trial, one.grants, self.ground.places):
-                places = self.ground.available(job, self.snapshot.now)
+            if is_possible(trial, one.grants, self.eligibility.places):
+                places = self.eligibility.available(job, self.snapshot.now)
                 profile = timeline.at(one.starts_at)
                 kept = JobWindow(job, one.slot, one.starts_at, one.until, True, one.grants, places, profile)
                 self._kept[job_id] = kept
-                self.guard.add(kept, may_move=False)
+                self.backfill.add(kept, may_move=False)
         self._promised.clear()
 
     def _drop_kept(self, job_id: JobId | None) -> None:
         if job_id is not None and (kept := self._kept.pop(job_id, None)) is not None:
-            self.guard.remove(kept)
+            self.backfill.remove(kept)
 
     def _window(self, job: PendingJob, slot: str, is_outranked: bool) -> JobWindow | None:
         """The window of a planned start; None: the job fits at no known time, or not before its reservation ends."""
-        places = self.ground.available(job, self.snapshot.now)
+        places = self.eligibility.available(job, self.snapshot.now)
         self.spent += 1 + len(places)
         limit_s = inf if job.time_limit_s is None else float(job.time_limit_s)
         expected_s = expected_length(job, self.scheduling)
-        windows, booked = self.guard.windows, self.guard.booked
-        fit: Fit | None = None
+        windows, booked = self.backfill.windows, self.backfill.booked
+        fit: EarliestFit | None = None
         is_promise = self.scheduling.expect != "exact" and all(one.is_promise for one in windows)
         if is_promise and not is_outranked:
             fit = self._timeline_by_limit().earliest(job.shape, places, limit_s, [*booked, *windows])
         if fit is None:
             is_promise = False
-            forward = brought_forward(booked, limit_s, expected_s)
+            forward = advanced_windows(booked, limit_s, expected_s)
             fit = self._timeline_expected().earliest(job.shape, places, expected_s, [*forward, *windows])
         inside = self.snapshot.inside
         if fit is None or (inside is not None and is_too_long(job, inside, fit.at)):
@@ -190,6 +190,6 @@ class Protection:
     def _timeline(self, which: int) -> Timeline:
         """The timeline of the ends by limit (0) or the expected ends (1)."""
         now = self.snapshot.now
-        running = self.ground.endings(self.snapshot.running, now, by_limit=which == 0)
-        started = [ending_of(ends[which], self.ground.places, grants) for _, grants, ends in self.started]
-        return Timeline(self.guard.now, self.ground.places, now, running + started)
+        running = self.eligibility.endings(self.snapshot.running, now, by_limit=which == 0)
+        started = [release_of(ends[which], self.eligibility.places, grants) for _, grants, ends in self.started]
+        return Timeline(self.backfill.now, self.eligibility.places, now, running + started)

@@ -19,13 +19,13 @@ from gq.model.scheduling import Scheduling
 from gqd.sched.snapshot.model import PendingColumns
 
 WIDE, FAIR, OLDEST, FIRST = "wide", "fair", "oldest", "first"
-RANKS = ((FIRST, WIDE), (FAIR, OLDEST))
+PRECEDENCE = ((FIRST, WIDE), (FAIR, OLDEST))
 """Guards in the first group outrank those in the second, even for a job whose planned start is later.  A job that a
 first-group guard took earlier still respects guarantees given since to jobs of the second group."""
 
 
 @dataclass(slots=True, frozen=True)
-class Slot:
+class StarvationGuard:
     name: str
     after_s: float
     is_wide_only: bool = False
@@ -34,21 +34,21 @@ class Slot:
     """The fraction of the GPUs that jobs started by this guard may hold together; a single job may exceed it."""
 
 
-def slots_of(scheduling: Scheduling) -> tuple[Slot, ...]:
+def starvation_guards(scheduling: Scheduling) -> tuple[StarvationGuard, ...]:
     if scheduling.backfill != "protect":
         return ()
-    slots: list[Slot] = []
+    slots: list[StarvationGuard] = []
     if scheduling.protect_wide_after_s is not None:
-        slots.append(Slot(WIDE, scheduling.protect_wide_after_s, is_wide_only=True, is_by_band=True))
+        slots.append(StarvationGuard(WIDE, scheduling.protect_wide_after_s, is_wide_only=True, is_by_band=True))
     if scheduling.protect_any_after_s is not None:
         after_s = scheduling.protect_any_after_s
-        slots.append(Slot(FAIR, after_s, is_by_band=True, share=scheduling.protect_fair_share))
-        slots.append(Slot(OLDEST, after_s, share=scheduling.protect_oldest_share))
+        slots.append(StarvationGuard(FAIR, after_s, is_by_band=True, share=scheduling.protect_fair_share))
+        slots.append(StarvationGuard(OLDEST, after_s, share=scheduling.protect_oldest_share))
     return tuple(slots)
 
 
-def taken_by(
-    slot: Slot, columns: PendingColumns, now: float, may: NDArray[np.bool_], is_wide: NDArray[np.bool_]
+def candidates_of(
+    slot: StarvationGuard, columns: PendingColumns, now: float, may: NDArray[np.bool_], is_wide: NDArray[np.bool_]
 ) -> Iterator[int]:
     """Queue indices of the jobs that the guard takes, in order; `may`: mask of the jobs to consider."""
     mask = may & (columns.since <= now - slot.after_s)

@@ -20,10 +20,10 @@ from math import inf
 from gq.model.resource import Grant
 from gqd.sched.backfill.starvation import FIRST
 from gqd.sched.placement.placement import place
-from gqd.sched.reservation.windows import BookedWindow, Masks, masks_of
+from gqd.sched.reservation.windows import Masks, ReservationWindow, masks_of
 from gqd.sched.snapshot.model import Overlay, PendingJob
 from gqd.sched.snapshot.scalar import Item, Items, free_amount, scalar_items, set_free_amount
-from gqd.sched.timeline.timeline import Candidates, Ends, beside
+from gqd.sched.timeline.timeline import Candidates, EndTimes, beside
 from gqd.state.plan import Protected, RunsIntoReservation
 
 MOVABLE = 8
@@ -48,11 +48,11 @@ class JobWindow:
     free: dict[Item, int] = field(default_factory=dict)
     """The free amounts of these, as in `profile`."""
 
-    def end_of(self, ends: Ends) -> float:
+    def end_of(self, ends: EndTimes) -> float:
         """The end of another job that decides whether it meets this window."""
         return ends.by_limit if self.is_promise else ends.expected
 
-    def told(self) -> Protected:
+    def as_protected(self) -> Protected:
         nodes = tuple(grant.node for grant in self.grants)
         return Protected(
             job_id=self.job.job_id,
@@ -66,7 +66,7 @@ class JobWindow:
 
 
 @dataclass(slots=True)
-class Guard:
+class BackfillProfile:
     """The windows of a pass, and what is free now for jobs that would still run when the windows open."""
 
     now: Overlay
@@ -74,7 +74,7 @@ class Guard:
     places: dict[str, int]
     windows: list[JobWindow] = field(default_factory=list)
     """The windows of planned starts."""
-    booked: tuple[BookedWindow, ...] = ()
+    booked: tuple[ReservationWindow, ...] = ()
     """The windows of reservations, in order of time."""
     _booked_at: list[float] = field(default_factory=list)
     _promises: list[float] = field(default_factory=list)
@@ -85,43 +85,43 @@ class Guard:
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def meets(self, ends: Ends) -> tuple[int, int]:
+    def count_met(self, ends: EndTimes) -> tuple[int, int]:
         """The numbers of guarantees and estimates that begin before the job would end."""
         return bisect_left(self._promises, ends.by_limit), bisect_left(self._estimates, ends.expected)
 
-    def met(self, ends: Ends) -> list[JobWindow]:
+    def windows_met(self, ends: EndTimes) -> list[JobWindow]:
         """The windows of planned starts that begin before the job would end, in the order in which they were added."""
         return [one for one in self.windows if one.at < one.end_of(ends)]
 
-    def booked_met(self, ends: Ends) -> tuple[BookedWindow, ...]:
+    def reservations_met(self, ends: EndTimes) -> tuple[ReservationWindow, ...]:
         return self.booked[: bisect_left(self._booked_at, ends.by_limit)]
 
-    def longest_beside(self, meets: tuple[int, int]) -> Ends:
+    def latest_ends_meeting(self, meets: tuple[int, int]) -> EndTimes:
         """The ends after which a job meets at least as many windows."""
         promises, estimates = meets
         by_limit = self._promises[promises - 1] if promises else -inf
-        return Ends(by_limit, self._estimates[estimates - 1] if estimates else -inf)
+        return EndTimes(by_limit, self._estimates[estimates - 1] if estimates else -inf)
 
-    def overlay(self, ends: Ends) -> Overlay:
+    def overlay(self, ends: EndTimes) -> Overlay:
         """The resources free now for a job with these ends."""
-        meets = self.meets(ends)
+        meets = self.count_met(ends)
         if meets == (0, 0):
             return self.now
         known = self._overlays.get(meets)
         if known is None:
             if len(self._overlays) >= KEPT_OVERLAYS:
                 self._overlays.clear()
-            known = self._overlays[meets] = self._beside(self.met(ends), self.booked_met(ends))
+            known = self._overlays[meets] = self._beside(self.windows_met(ends), self.reservations_met(ends))
         return known
 
-    def _beside(self, met: Sequence[JobWindow], booked: Sequence[BookedWindow]) -> Overlay:
+    def _beside(self, met: Sequence[JobWindow], booked: Sequence[ReservationWindow]) -> Overlay:
         left = self.now.copy()
         lowest: dict[Item, int] = {}
         for one in met:
             left.take_all(self.places, one.grants)
         for where, (cpus, gpus) in _union(booked).items():
             left.take_masks(where, cpus, gpus, 0)
-        windows: list[JobWindow | BookedWindow] = [*met, *booked]
+        windows: list[JobWindow | ReservationWindow] = [*met, *booked]
         for window in windows:
             for item, spare in self._spare(window, {}).items():
                 lowest[item] = min(lowest.get(item, spare), spare)
@@ -129,13 +129,13 @@ class Guard:
             set_free_amount(left, item, min(spare, free_amount(self.now, item)))
         return left
 
-    def _spare(self, one: JobWindow | BookedWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
+    def _spare(self, one: JobWindow | ReservationWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
         """The scalar amounts left when the window opens, without all windows open then; `moved`: grants of relocated
         windows."""
         spare = dict(one.free)
         if not spare:
             return spare
-        if isinstance(one, BookedWindow):
+        if isinstance(one, ReservationWindow):
             _take_off(spare, one.takes)
         else:
             for booked in self.booked:
@@ -147,13 +147,13 @@ class Guard:
             _take_off(spare, scalar_items(self.places, moved[id(other)]) if id(other) in moved else other.takes)
         return spare
 
-    def spare(self, one: JobWindow | BookedWindow) -> dict[Item, int]:
+    def spare(self, one: JobWindow | ReservationWindow) -> dict[Item, int]:
         """The scalar amounts left when the window opens."""
         return self._spare(one, {})
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def book(self, windows: tuple[BookedWindow, ...]) -> None:
+    def book(self, windows: tuple[ReservationWindow, ...]) -> None:
         """Set the windows of reservations, before any start is planned."""
         self.booked = windows
         self._booked_at = [one.at for one in windows]
@@ -176,7 +176,7 @@ class Guard:
         one.takes = scalar_items(self.places, one.grants)
         one.free = {} if one.profile is None else {item: free_amount(one.profile, item) for item in one.takes}
 
-    def start(self, grants: tuple[Grant, ...], ends: Ends) -> None:
+    def start(self, grants: tuple[Grant, ...], ends: EndTimes) -> None:
         """Account for a job that starts now with these ends."""
         self.now.take_all(self.places, grants)
         takes = scalar_items(self.places, grants)
@@ -184,29 +184,29 @@ class Guard:
             self._overlays.clear()
         for overlay in self._overlays.values():
             overlay.take_all(self.places, grants)
-        for booked in self.booked_met(ends) if takes else ():
+        for booked in self.reservations_met(ends) if takes else ():
             _take_off(booked.free, takes)
-        for one in self.met(ends):
+        for one in self.windows_met(ends):
             _take_off(one.free, takes)
             if one.profile is not None:
                 one.profile.take_all(self.places, grants)
 
-    def keep(self, grants: tuple[Grant, ...], ends: Ends) -> None:
+    def keep(self, grants: tuple[Grant, ...], ends: EndTimes) -> None:
         """Earmark `grants` for a preemptor until `ends`.
 
         The resources still belong to its victims, so they are not subtracted from what is free.  Planned starts that
         counted on the victims' release keep their nodes.
         """
         takes = scalar_items(self.places, grants)
-        for booked in self.booked_met(ends):
+        for booked in self.reservations_met(ends):
             _take_off(booked.free, takes)
-        for one in self.met(ends):
+        for one in self.windows_met(ends):
             _take_off(one.free, takes)
         for one in self.windows:
             one.profile = None
         self._overlays.clear()
 
-    def make_room(self, grants: tuple[Grant, ...], ends: Ends) -> JobWindow | BookedWindow | None:
+    def relocate_conflicting(self, grants: tuple[Grant, ...], ends: EndTimes) -> JobWindow | ReservationWindow | None:
         """Relocate every planned start that conflicts with `grants`, keeping its instant.
 
         Returns the first window that cannot be relocated, and then relocates none; None: no conflict remains.
@@ -215,7 +215,7 @@ class Guard:
         takes = scalar_items(self.places, grants)
         if (booked := self._booked_in_the_way(grants, takes, ends)) is not None:
             return booked
-        for one in self.met(ends):
+        for one in self.windows_met(ends):
             if not _share(one.grants, grants) and self._suffices(one, takes, moved):
                 continue
             elsewhere = self._elsewhere(one, grants, ends, moved)
@@ -230,18 +230,20 @@ class Guard:
             self._overlays.clear()
         return None
 
-    def _booked_in_the_way(self, grants: tuple[Grant, ...], takes: Items, ends: Ends) -> BookedWindow | None:
-        met = self.booked_met(ends)
+    def _booked_in_the_way(self, grants: tuple[Grant, ...], takes: Items, ends: EndTimes) -> ReservationWindow | None:
+        met = self.reservations_met(ends)
         masks = masks_of(self.places, grants) if met else {}
         return next((one for one in met if one.shares(masks) or not self._suffices(one, takes, {})), None)
 
-    def _suffices(self, one: JobWindow | BookedWindow, takes: Items, moved: Mapping[int, tuple[Grant, ...]]) -> bool:
+    def _suffices(
+        self, one: JobWindow | ReservationWindow, takes: Items, moved: Mapping[int, tuple[Grant, ...]]
+    ) -> bool:
         """Whether the scalar amounts suffice for both the window and `takes`."""
         spare = self._spare(one, moved) if takes else {}
         return all(takes[item] <= spare[item] for item in takes.keys() & spare.keys())
 
     def _elsewhere(
-        self, one: JobWindow, grants: tuple[Grant, ...], ends: Ends, moved: dict[int, tuple[Grant, ...]]
+        self, one: JobWindow, grants: tuple[Grant, ...], ends: EndTimes, moved: dict[int, tuple[Grant, ...]]
     ) -> tuple[Grant, ...] | None:
         if one.profile is None:
             return None
@@ -270,7 +272,7 @@ def _take_off(spare: dict[Item, int], takes: Items) -> None:
         spare[item] -= takes[item]
 
 
-def _union(windows: Iterable[BookedWindow]) -> Masks:
+def _union(windows: Iterable[ReservationWindow]) -> Masks:
     """The union of the windows' masks."""
     masks: dict[int, tuple[int, int]] = {}
     for one in windows:
@@ -306,7 +308,7 @@ def _are_counted(one: Grant, other: Grant) -> bool:
     return bool(one.memory_mib and other.memory_mib) or bool(one.resources and other.resources)
 
 
-def runs_into(window: BookedWindow, grants: tuple[Grant, ...], ends: Ends) -> RunsIntoReservation:
+def runs_into(window: ReservationWindow, grants: tuple[Grant, ...], ends: EndTimes) -> RunsIntoReservation:
     return RunsIntoReservation(
         name=window.booked.name,
         clear_at=window.at,

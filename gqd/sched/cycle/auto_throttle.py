@@ -136,7 +136,7 @@ class AutoThrottle:
         is a lower bound, which is refreshed only when it comes first.
         """
         if self._deferred:
-            self._free_before = state.guard.now.copy()
+            self._free_before = state.backfill.now.copy()
             self._started = {start.job_id for start in state.starts}
         groups = self._groups(state)
         heap = [(0.0, indices[0], number) for number, indices in enumerate(groups)]
@@ -182,9 +182,9 @@ class AutoThrottle:
         if resources is None:
             state.spent += 1 + (len(state.snapshot.nodes) + len(state.snapshot.running)) // 64
             resources = self._scopes[shape] = _resource_scope(state, shape)
-        for job, grants, _ in state.protection.started[resources.counted_starts :]:
+        for job, grants, _ in state.planned_starts.started[resources.counted_starts :]:
             resources.add(job.user, ((grant.node, mask_of(grant.cpus), mask_of(grant.gpus)) for grant in grants))
-        resources.counted_starts = len(state.protection.started)
+        resources.counted_starts = len(state.planned_starts.started)
         return resources
 
     # ── competitors ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,7 +193,7 @@ class AutoThrottle:
         """Return the first competitor that could use the grants as the reason not to start; None: there is none."""
         competitors = self._competitors_of(state, job.user)
         state.spent += 1 + len(competitors) // 64
-        gpus = {state.ground.places[grant.node]: mask_of(grant.gpus) for grant in grants}
+        gpus = {state.eligibility.places[grant.node]: mask_of(grant.gpus) for grant in grants}
         first = next((queue_index for queue_index, code in competitors if self._could_use(state, code, gpus)), None)
         if first is None:
             return None
@@ -213,7 +213,7 @@ class AutoThrottle:
         """
         shape = state.snapshot.pending[int(state.scan.indices_of_shape(code)[0])].shape
         if code not in self._available:
-            self._available[code] = frozenset(state.ground.standing(shape).available.tolist())
+            self._available[code] = frozenset(state.eligibility.eligible_nodes(shape).available.tolist())
         usable = [(index, gpus) for index, gpus in taken.items() if index in self._available[code]]
         if not any(taken.values()):
             return bool(usable)
@@ -249,7 +249,7 @@ class AutoThrottle:
     def _fits(self, state: SchedulingPass, job: PendingJob) -> bool:
         """Return whether the job fitted after all other jobs had been tried, so that not resources keep it back."""
         assert self._free_before is not None, "no task is deferred"
-        node_indices = state.ground.available(job, state.snapshot.now)
+        node_indices = state.eligibility.available(job, state.snapshot.now)
         state.spent += 1 + len(node_indices) // 64
         waited_s = state.snapshot.now - job.since
         return place_job(self._free_before, job.shape, node_indices, waited_s=waited_s, qos=job.qos) is not None
@@ -274,7 +274,7 @@ def _resource_scope(state: SchedulingPass, shape: Shape) -> ResourceScope:
     """Return the resources that jobs of this shape could use, with what running jobs hold of them."""
     of_gpus = bool(wanted_in_all(shape)[0])
     nodes = state.snapshot.nodes
-    available = state.ground.standing(shape).available.tolist()
+    available = state.eligibility.eligible_nodes(shape).available.tolist()
     masks = {
         nodes[index].name: _gpus_for(state, shape, index) if of_gpus else nodes[index].cpu_mask for index in available
     }
@@ -298,7 +298,7 @@ def _parts_in(state: SchedulingPass, partition: str) -> dict[str, float]:
     columns = state.scan.columns
     is_in = state.scan.expand_by_shape([kind.partition == partition for kind in state.kinds])
     waiting = [columns.members[code] for code in np.unique(columns.member[is_in]).tolist()]
-    members = zip(state.snapshot.nodes, state.ground.members(partition).tolist(), strict=True)
+    members = zip(state.snapshot.nodes, state.eligibility.members(partition).tolist(), strict=True)
     nodes = {node.name for node, is_member in members if is_member}
     here = (job for job in state.snapshot.running if job.account and _is_here(state, job))
     running = sorted({(job.user, job.account) for job in here if any(cell[0] in nodes for cell in job.cells)})

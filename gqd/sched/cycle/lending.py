@@ -22,7 +22,7 @@ from gq.model.resource import Grant
 from gqd.sched.backfill.windows import overlap
 from gqd.sched.preemption.nominations import with_decided
 from gqd.sched.reservation.scope import Some, outside, with_running
-from gqd.sched.snapshot.model import Booked, Overlay, Snapshot
+from gqd.sched.snapshot.model import Overlay, ReservedOccurrence, Snapshot
 from gqd.state.index.queue import Integers
 from gqd.state.plan import Plan, Start
 
@@ -58,11 +58,11 @@ def snapshot_for_borrowers(snapshot: Snapshot, outside_pass: SchedulingPass, ind
     If the pass ran out of steps, borrowers get nothing that is free outside: jobs it has not reached may use that.
     """
     after = with_running(snapshot, outside_pass.started_jobs())
-    for decision in outside_pass.preempting.decided if outside_pass.preempting else ():
-        after = with_decided(after, decision.claim, decision.victims, decision.gifts)
+    for decision in outside_pass.preemption_planner.decided if outside_pass.preemption_planner else ():
+        after = with_decided(after, decision.claim, decision.victims, decision.shrinks)
     view = borrower_view(after)
     if outside_pass.resumes_at is not None:
-        view = _without(view, outside_pass.guard.now)
+        view = _without(view, outside_pass.backfill.now)
     columns = outside_pass.scan.columns
     return replace(
         view,
@@ -85,13 +85,13 @@ def _without(view: Snapshot, free: Overlay) -> Snapshot:
 
 def add_protected_windows(state: SchedulingPass, outside_pass: SchedulingPass) -> None:
     """Keep the planned starts of the pass outside reservations, so that borrowers delay none of them."""
-    outside_pass.protection.settle()
-    windows = outside_pass.guard.windows
-    state.protection.promise((window.job, window.told()) for window in windows if window.is_promise)
+    outside_pass.planned_starts.resolve()
+    windows = outside_pass.backfill.windows
+    state.planned_starts.promise((window.job, window.as_protected()) for window in windows if window.is_promise)
     borrower_ids = set(state.scan.columns.job_id.tolist())
     for window in windows:
         if not window.is_promise and window.job.job_id not in borrower_ids:
-            state.guard.add(replace(window, profile=None), may_move=False)
+            state.backfill.add(replace(window, profile=None), may_move=False)
 
 
 def with_lenders(snapshot: Snapshot, starts: Sequence[Start], limits_s: Mapping[JobId, float]) -> list[Start]:
@@ -105,7 +105,9 @@ def with_lenders(snapshot: Snapshot, starts: Sequence[Start], limits_s: Mapping[
     ]
 
 
-def lenders(booked: Collection[Booked], grants: tuple[Grant, ...], now: float, limit_s: float) -> tuple[str, ...]:
+def lenders(
+    booked: Collection[ReservedOccurrence], grants: tuple[Grant, ...], now: float, limit_s: float
+) -> tuple[str, ...]:
     """Return the names of the reservations that hold some of the grants at a time when a job started now could run."""
     met = (occurrence for occurrence in booked if occurrence.clear_at < now + limit_s and occurrence.end_at > now)
     return tuple(sorted({occurrence.name for occurrence in met if overlap(grants, occurrence.grants)}))

@@ -15,19 +15,19 @@ import numpy as np
 from gq.model.ids import JobId
 from gqd.sched.cycle.scheduling_pass import SchedulingPass
 from gqd.sched.cycle.wait_reasons import brief_reason
-from gqd.sched.preemption.nominations import beside_claims, victims_of, without_claim
+from gqd.sched.preemption.nominations import victims_of, with_nominations, without_nomination
 from gqd.sched.preemption.suspend_victims import without_lent
 from gqd.sched.reservation.scope import Some, active, columns_in, inside, outside, with_running
-from gqd.sched.snapshot.model import Claim, PendingJob, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Nomination, PendingJob, RunningJob, Snapshot
 from gqd.state.plan import Preempts, Protected, Wait
 
 OVERDUE_S = 300.0
 """Time after its expected end from which the preemptor no longer counts on a victim: it may never end."""
 
 
-def nominee_view(snapshot: Snapshot, claim: Claim) -> Snapshot:
+def nominee_view(snapshot: Snapshot, claim: Nomination) -> Snapshot:
     """Return what the nominated job may use; the queue holds this job alone, or nothing if it is not ready."""
-    view = beside_claims(snapshot, but=claim.job_id)
+    view = with_nominations(snapshot, but=claim.job_id)
     key = (claim.reservation, claim.occurrence)
     occurrence = next((active_ for active_ in active(view) if (active_.name, active_.number) == key), None)
     view = outside(view) if occurrence is None else inside(view, occurrence)
@@ -44,7 +44,7 @@ def planned_starts_of_others(snapshot: Snapshot, view: Snapshot, but: JobId) -> 
     return [(snapshot.pending[int(indices[0])], start) for start, indices in found if len(indices)]
 
 
-def try_nomination(state: SchedulingPass, claim: Claim, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
+def try_nomination(state: SchedulingPass, claim: Nomination, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
     """Start the nominated job if possible; else record why it waits and count it against all limits.
 
     The job gets no further victims, since the pass does not preempt.
@@ -54,7 +54,7 @@ def try_nomination(state: SchedulingPass, claim: Claim, promised: Iterable[tuple
     if wait is None and state.starts_on(0, claim.grants):
         return
     if wait is None:
-        state.protection.promise(promised)
+        state.planned_starts.promise(promised)
         state.consider(0)
         if state.started_jobs():
             return
@@ -62,7 +62,7 @@ def try_nomination(state: SchedulingPass, claim: Claim, promised: Iterable[tuple
     state.charge(0, job, state.usage_of(job, claim.grants))
 
 
-def _wait_reason(state: SchedulingPass, job: PendingJob, claim: Claim) -> Wait:
+def _wait_reason(state: SchedulingPass, job: PendingJob, claim: Nomination) -> Wait:
     """Return that the job waits for its victims, as long as some are left and none is overdue."""
     victims = victims_of(state.snapshot.running, job.job_id)
     overdue_at = OVERDUE_S + min((inf if victim.ends_at is None else victim.ends_at for victim in victims), default=inf)
@@ -72,7 +72,7 @@ def _wait_reason(state: SchedulingPass, job: PendingJob, claim: Claim) -> Wait:
     return Preempts(victims=tuple(sorted({victim.job_id for victim in victims})), until=claim.until)
 
 
-def after_nomination(snapshot: Snapshot, claim: Claim, started: Sequence[RunningJob]) -> Snapshot:
+def after_nomination(snapshot: Snapshot, claim: Nomination, started: Sequence[RunningJob]) -> Snapshot:
     """Return the snapshot after a nominated job was tried; `started`: the job, if it has started.
 
     Its victims then stay, until an unknown instant, so that this plan does not preempt them again.  Resources that an
@@ -82,7 +82,7 @@ def after_nomination(snapshot: Snapshot, claim: Claim, started: Sequence[Running
         return snapshot
     running = [_staying(job) if job.preemptor == claim.job_id else job for job in snapshot.running]
     return with_running(
-        without_claim(replace(snapshot, running=running), claim.job_id), without_lent(started, claim.parked)
+        without_nomination(replace(snapshot, running=running), claim.job_id), without_lent(started, claim.parked)
     )
 
 

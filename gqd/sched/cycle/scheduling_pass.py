@@ -20,38 +20,41 @@ queue, and the other half from where this pass ended, so that every job is reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gq.model.tasks import first_task, task_bit
-from gqd.sched.backfill.planned_starts import Protection
-from gqd.sched.backfill.starvation import FIRST, RANKS, WIDE, Slot, slots_of, taken_by
+from gqd.sched.backfill.planned_starts import PlannedStarts
+from gqd.sched.backfill.starvation import FIRST, PRECEDENCE, WIDE, StarvationGuard, candidates_of, starvation_guards
 from gqd.sched.backfill.windows import runs_into
 from gqd.sched.cycle.auto_throttle import AutoThrottle
-from gqd.sched.cycle.state import PlanDraft
+from gqd.sched.cycle.state import PassOptions, Placement, PlanDraft
 from gqd.sched.cycle.wait_reasons import brief_reason, explain, set_missing_resource_reasons
-from gqd.sched.limits.ledger import Asker, Wanted, hours, least_wanted
+from gqd.sched.limits.ledger import LimitDemand, LimitSubject, hours, min_amounts
 from gqd.sched.placement.billing import amounts_of, billing_of
 from gqd.sched.placement.placement import is_possible
 from gqd.sched.placement.placement import place as place_job
-from gqd.sched.placement.prefilter import Glance
-from gqd.sched.preemption.preempt import preempting
-from gqd.sched.reasons.eligibility import Ground
+from gqd.sched.placement.prefilter import Prefilter
+from gqd.sched.preemption.preempt import preemption_planner
+from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.reasons.unschedulable import is_picky, scarcest, why_not_yet
 from gqd.sched.request import Shape, wanted_in_all
 from gqd.sched.reservation.scope import elsewhere
-from gqd.sched.reservation.windows import BookedWindow, Named, is_too_long, named_by, named_wait
-from gqd.sched.snapshot.model import Booked, Overlay, PendingJob, RunningJob, Snapshot
+from gqd.sched.reservation.windows import (
+    ReservationWindow,
+    is_too_long,
+    named_reservations,
+    named_wait,
+)
+from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob, Snapshot
 from gqd.sched.snapshot.queue_scan import QueueScan, columns_of
-from gqd.sched.timeline.timeline import Ends, ends_if_started
+from gqd.sched.timeline.timeline import EndTimes, ends_if_started
 from gqd.state.index.queue import Booleans, Integers
-from gqd.state.index.tally import account_path
 from gqd.state.plan import (
     BeginsLater,
     BehindPlannedStart,
@@ -74,49 +77,35 @@ Objection = Callable[["SchedulingPass", PendingJob, tuple[Grant, ...]], Wait | N
 """A function that returns why the job must not start on these grants; None: it may."""
 
 
-class _Placement(NamedTuple):
-    """The result of placing a job."""
-
-    grants: tuple[Grant, ...] | None = None
-    """None: the job does not fit, or not within its limits."""
-    usage: Wanted = Wanted({}, 0.0)
-    """The usage that the grants add against limits."""
-    reason: Wait | None = None
-    """Why the job is not placed, if it lacks more than nodes that other jobs hold."""
-
-
-_NOT_PLACED = _Placement()
-
-
-class PassOptions(NamedTuple):
-    """Options of a plan; see `Planner.begin`."""
-
-    skip_reasons: bool
-    asked: Collection[JobId] | None
-    skip_planned_starts: bool
+_NOT_PLACED = Placement()
 
 
 class SchedulingPass:
     """A pass over the snapshot of a cluster, or of a reservation's part of it; `work` runs it step by step."""
 
     def __init__(
-        self, snapshot: Snapshot, ground: Ground, options: PassOptions, draft: PlanDraft, preempts: bool = True
+        self,
+        snapshot: Snapshot,
+        eligibility: EligibilityCache,
+        options: PassOptions,
+        draft: PlanDraft,
+        preempts: bool = True,
     ) -> None:
         """Begin a pass that adds to `draft`; `preempts`: False if no job may preempt others in it."""
         self.snapshot = snapshot
-        self.ground = ground
+        self.eligibility = eligibility
         self.scheduling = snapshot.policy.scheduling
         self.skip_reasons, self.asked, self.skip_planned_starts = options
         self.draft = draft
         self.scan = QueueScan(snapshot.columns or columns_of(snapshot.pending), self.scheduling)
-        self.kinds = ground.kinds_of(self.scan, snapshot.pending)
-        self.protection = Protection(snapshot, ground)
-        self.guard = self.protection.guard
+        self.kinds = eligibility.kinds_of(self.scan, snapshot.pending)
+        self.planned_starts = PlannedStarts(snapshot, eligibility)
+        self.backfill = self.planned_starts.backfill
         self.ledger = draft.ledger
-        self.preempting = preempting(snapshot, self.scan.columns) if preempts else None
+        self.preemption_planner = preemption_planner(snapshot, self.scan.columns) if preempts else None
         self.auto_throttle = AutoThrottle()
         self.is_guaranteed_round = False
-        self.glance: Glance | None = None
+        self.prefilter: Prefilter | None = None
         self.spent = 0
         self.resumes_at: JobId | None = None
         self.starts, self.tasks, self.array_room = draft.starts, draft.tasks, draft.array_room
@@ -124,7 +113,7 @@ class SchedulingPass:
         self.heads: dict[str, JobId] = {}
         self.runs_into: dict[JobId, RunsIntoReservation] = {}
         """Jobs that fit, but would still run when reserved resources must be clear → that reservation."""
-        self.exceeded_limits: dict[tuple[Asker, Shape, int | None], Wait | None] = {}
+        self.exceeded_limits: dict[tuple[LimitSubject, Shape, int | None], Wait | None] = {}
         """Jobs that are alike → the limit that they exceed; it stays so, since within a pass usage only grows."""
         self.unfit_shapes: dict[int, str] = {}
         """Code of each shape that no longer fits → its partition."""
@@ -136,10 +125,10 @@ class SchedulingPass:
         """Partition → number of jobs that have a planned start because they are first in the queue."""
         self.slots: set[tuple[str, str]] = set()
         """(slot, partition) of the slots that a job has taken."""
-        self._slots = slots_of(self.scheduling)
+        self._slots = starvation_guards(self.scheduling)
         self._in_partition: dict[str, Booleans] = {}
-        if self.preempting is not None:
-            self.scan.exempt(self.preempting.who())
+        if self.preemption_planner is not None:
+            self.scan.exempt(self.preemption_planner.who())
         if snapshot.inside is None and len(self.scan.columns.reservations) > 1:
             self.scan.exclude(elsewhere(snapshot, self.scan.columns))
         if decided := draft.decided_jobs():
@@ -148,7 +137,7 @@ class SchedulingPass:
     @property
     def cost(self) -> int:
         """Units of work done so far."""
-        return self.spent + self.protection.spent
+        return self.spent + self.planned_starts.spent
 
     # ── the order ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,15 +146,15 @@ class SchedulingPass:
         if self.snapshot.limits.has_guarantees:
             yield from self._start_guaranteed()
         if self.scheduling.backfill == "protect":
-            for names in RANKS:
+            for names in PRECEDENCE:
                 yield from self._retry_promised(names)
                 yield from self._fill_slots(names)
         yield from self._scan_queue()
         yield from self.auto_throttle.work(self)
-        if self.preempting is not None:
-            self.preempting.finish(self)
-        if not self.skip_planned_starts or self.protection.binds:
-            self.protection.settle()
+        if self.preemption_planner is not None:
+            self.preemption_planner.finish(self)
+        if not self.skip_planned_starts or self.planned_starts.constrains_next_plan:
+            self.planned_starts.resolve()
         if self.skip_reasons:
             set_missing_resource_reasons(self)
         else:
@@ -177,7 +166,7 @@ class SchedulingPass:
         queue_index = self.scan.next(0)
         while queue_index is not None:
             job = self.snapshot.pending[queue_index]
-            if not self.ledger.is_guaranteed(job.asker, wanted_in_all(job.shape)[0]):
+            if not self.ledger.is_guaranteed(job.subject, wanted_in_all(job.shape)[0]):
                 queue_index = self.scan.next(queue_index + 1)
                 continue
             self.consider(queue_index)
@@ -194,17 +183,17 @@ class SchedulingPass:
         A job that has since been overtaken in the queue loses this precedence.  Planned starts of later slots stay in
         force meanwhile: they were given when the jobs retried here were already protected.
         """
-        later = RANKS[-1] if names == RANKS[0] else ()
+        later = PRECEDENCE[-1] if names == PRECEDENCE[0] else ()
         promised = self._still_promised({*names, *later})
         for queue_index, start in promised:
-            self.protection.remember(self.snapshot.pending[queue_index], start)
+            self.planned_starts.carry_over(self.snapshot.pending[queue_index], start)
         for queue_index, start in promised:
             if start.slot in names:
                 self.consider(queue_index, start.slot)
                 yield
         if yielding := [start.job_id for _, start in promised if start.slot in later]:
-            self.protection.settle()  # while the planned starts of later slots are still in force
-            self.protection.forget(yielding)
+            self.planned_starts.resolve()  # while the planned starts of later slots are still in force
+            self.planned_starts.forget(yielding)
 
     def _still_promised(self, names: Collection[str]) -> list[tuple[int, Protected]]:
         """Return the queue index and the planned start of each job that still has precedence for one of these slots."""
@@ -243,7 +232,7 @@ class SchedulingPass:
 
     def waits_for_resources(self, job: PendingJob) -> bool:
         """Return whether the job could start if enough resources were free."""
-        return self.non_resource_reason(job) is None and self.ground.hopeless(self.snapshot, job) is None
+        return self.non_resource_reason(job) is None and self.eligibility.never_fits_reason(self.snapshot, job) is None
 
     def _partition_of(self, job_id: JobId) -> str | None:
         queue_index = self.scan.index_of(job_id)
@@ -260,7 +249,9 @@ class SchedulingPass:
             for slot in slots:
                 if self._has(slot.name, partition):
                     continue
-                taken = taken_by(slot, self.scan.columns, self.snapshot.now, self.scan.is_unvisited & is_in, is_wide)
+                taken = candidates_of(
+                    slot, self.scan.columns, self.snapshot.now, self.scan.is_unvisited & is_in, is_wide
+                )
                 for queue_index in taken:
                     if not self._is_open(slot, self.snapshot.pending[queue_index]):
                         break
@@ -320,16 +311,21 @@ class SchedulingPass:
 
     def _preempts(self, queue_index: int, job: PendingJob) -> bool:
         """Return whether the job, or every waiting task of an array, gets victims."""
-        return self.preempting is not None and self.preempting.decide(self, queue_index, job)
+        return self.preemption_planner is not None and self.preemption_planner.decide(self, queue_index, job)
 
     def starts_on(self, queue_index: int, grants: tuple[Grant, ...]) -> bool:
         """Start the job on exactly these grants if they are free and no rule forbids it; return whether it starts."""
         job = self.snapshot.pending[queue_index]
-        available = {self.snapshot.nodes[index].name: index for index in self.ground.available(job, self.snapshot.now)}
+        available = {
+            self.snapshot.nodes[index].name: index for index in self.eligibility.available(job, self.snapshot.now)
+        }
         usage, ends = self.usage_of(job, grants), ends_if_started(job, self.snapshot.now, self.scheduling)
-        if not is_possible(self.guard.now, grants, available) or self.ledger.over(job.asker, usage) is not None:
+        if (
+            not is_possible(self.backfill.now, grants, available)
+            or self.ledger.exceeded_limit(job.subject, usage) is not None
+        ):
             return False
-        if self.guard.make_room(grants, ends) is not None:
+        if self.backfill.relocate_conflicting(grants, ends) is not None:
             return False
         self._start(queue_index, job, grants, usage, "")
         return True
@@ -338,7 +334,7 @@ class SchedulingPass:
         """Start a task of a deferred array unless `objection` forbids it; True: the array has more tasks to try."""
         job = self.snapshot.pending[queue_index]
         reason = self.non_resource_reason(job)
-        grants, usage, wait = self._find(queue_index, job) if reason is None else _Placement(reason=reason)
+        grants, usage, wait = self._find(queue_index, job) if reason is None else Placement(reason=reason)
         if grants is not None and (wait := objection(self, job, grants)) is None:
             self._start(queue_index, job, grants, usage, "")
             return bool(self.tasks.get(job.job_id))
@@ -346,39 +342,39 @@ class SchedulingPass:
             self.waits[job.job_id] = wait or brief_reason(self, queue_index, job)
         return False
 
-    def _find(self, queue_index: int, job: PendingJob) -> _Placement:
+    def _find(self, queue_index: int, job: PendingJob) -> Placement:
         """Find grants on which the job can start now without delaying a planned start or running into a reservation."""
         code = int(self.scan.columns.shape[queue_index])
         if code in self.unfit_shapes:
             return _NOT_PLACED
-        self.glance = self.glance or Glance(self.guard.now)
-        if not self.glance.may_fit(job.shape):
+        self.prefilter = self.prefilter or Prefilter(self.backfill.now)
+        if not self.prefilter.may_fit(job.shape):
             self._mark_unfit(code, job.shape.partition)
             return _NOT_PLACED
-        node_indices = self.ground.available(job, self.snapshot.now)
+        node_indices = self.eligibility.available(job, self.snapshot.now)
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
-        found = self._place_within_limits(job, self.guard.now, node_indices)
+        found = self._place_within_limits(job, self.backfill.now, node_indices)
         if found.reason:
             return found
         if found.grants is None:
-            return _Placement(reason=self._handle_misfit(code, job, node_indices))
-        self.protection.settle(job.job_id)
-        blocker = self.guard.make_room(found.grants, ends)
+            return Placement(reason=self._handle_misfit(code, job, node_indices))
+        self.planned_starts.resolve(job.job_id)
+        blocker = self.backfill.relocate_conflicting(found.grants, ends)
         if blocker is None:
             return found
-        beside = self._place_within_limits(job, self.guard.overlay(ends), node_indices)
+        beside = self._place_within_limits(job, self.backfill.overlay(ends), node_indices)
         if beside.grants is None and not is_picky(job.shape):
             self._skip_longer(queue_index, code, ends)
-        if beside.grants is None and isinstance(blocker, BookedWindow):
+        if beside.grants is None and isinstance(blocker, ReservationWindow):
             self.runs_into[job.job_id] = runs_into(blocker, found.grants, ends)
             if self.scheduling.backfill != "protect":  # a job that only waits for a reservation blocks no other
-                return _Placement(reason=beside.reason or self.runs_into[job.job_id])
+                return Placement(reason=beside.reason or self.runs_into[job.job_id])
         return beside
 
     def _handle_misfit(self, code: int, job: PendingJob, node_indices: Integers) -> Wait | None:
         """Skip the jobs of a shape that does not fit now; return why, unless other jobs simply hold the nodes."""
         reason = why_not_yet(
-            self.snapshot, self.guard.now, job, node_indices, self.snapshot.running, self.waited_s(job)
+            self.snapshot, self.backfill.now, job, node_indices, self.snapshot.running, self.waited_s(job)
         )
         if isinstance(reason, WaitsForLocality):
             self.draft.changes_at = min(self.draft.changes_at, reason.until)
@@ -397,7 +393,7 @@ class SchedulingPass:
 
     def _short_of_generic(self, job: PendingJob, node_indices: Integers) -> Insufficient | None:
         """Return the generic resource that is short, without the jobs that hold it; None: something else is short."""
-        name, wanted, free = scarcest(self.guard.now, job.shape, node_indices)
+        name, wanted, free = scarcest(self.backfill.now, job.shape, node_indices)
         if name not in dict(job.shape.resources):
             return None
         return Insufficient(
@@ -419,12 +415,12 @@ class SchedulingPass:
         if code in self.unfit_shapes and self._protects_no_more(self.unfit_shapes[code]):
             self.scan.skip_shape(code)
 
-    def _skip_longer(self, queue_index: int, code: int, ends: Ends) -> None:
+    def _skip_longer(self, queue_index: int, code: int, ends: EndTimes) -> None:
         """Skip the jobs of this shape that end no earlier than this one, which would delay a planned start."""
         job = self.snapshot.pending[queue_index]
         if not self._protects_no_more(job.shape.partition) or job.avoid:
             return
-        longest = self.guard.longest_beside(self.guard.meets(ends))
+        longest = self.backfill.latest_ends_meeting(self.backfill.count_met(ends))
         now = self.snapshot.now
         self.scan.skip_shape(code, longest.by_limit - now, longest.expected - now)
 
@@ -440,7 +436,7 @@ class SchedulingPass:
             max_protected = max(1, max_protected)
         return self.first_counts.get(partition, 0) >= max_protected
 
-    def _place_within_limits(self, job: PendingJob, overlay: Overlay, node_indices: Integers) -> _Placement:
+    def _place_within_limits(self, job: PendingJob, overlay: Overlay, node_indices: Integers) -> Placement:
         """Place the job on the overlay within its limits.
 
         Its grants may exceed the minimum that it asks for, with whole nodes or with GPUs of a type that is limited; if
@@ -452,9 +448,9 @@ class SchedulingPass:
         waited_s = self.waited_s(job)
         while (grants := place_job(overlay, job.shape, node_indices, waited_s=waited_s, qos=job.qos)) is not None:
             usage = self.usage_of(job, grants)
-            over = self.ledger.over(job.asker, usage)
+            over = self.ledger.exceeded_limit(job.subject, usage)
             if over is None:
-                return _Placement(grants, usage)
+                return Placement(grants, usage)
             first_over = first_over or over
             gpu_type = over.limit.resource.partition(":")[2] if isinstance(over, OverLimit) else ""
             if not gpu_type or job.shape.gpu_type is not None:
@@ -462,12 +458,14 @@ class SchedulingPass:
             node_indices = np.array(
                 [index for index in node_indices.tolist() if not nodes[index].type_mask(gpu_type)], np.int64
             )
-        return _Placement(reason=first_over)
+        return Placement(reason=first_over)
 
-    def _start(self, queue_index: int, job: PendingJob, grants: tuple[Grant, ...], usage: Wanted, slot: str) -> None:
+    def _start(
+        self, queue_index: int, job: PendingJob, grants: tuple[Grant, ...], usage: LimitDemand, slot: str
+    ) -> None:
         ends = ends_if_started(job, self.snapshot.now, self.scheduling)
-        self.protection.start(job, grants, ends)
-        self.glance = None
+        self.planned_starts.start(job, grants, ends)
+        self.prefilter = None
         task = self.charge(queue_index, job, usage)
         billing = self._billing(usage.amounts, job.qos)
         slot = "" if slot == FIRST else slot
@@ -476,9 +474,9 @@ class SchedulingPass:
         priority = int(self.scan.columns.priority[queue_index])
         self.starts.append(Start(job.job_id, job.attempt, grants, task, billing, slot, *occurrence, priority=priority))
 
-    def charge(self, queue_index: int, job: PendingJob, usage: Wanted) -> int | None:
+    def charge(self, queue_index: int, job: PendingJob, usage: LimitDemand) -> int | None:
         """Count the usage against limits and mark the job as decided; return its lowest waiting task, if an array."""
-        self.ledger.take(job.asker, usage)
+        self.ledger.take(job.subject, usage)
         task = None
         if tasks := self.tasks.get(job.job_id, job.tasks):
             task = first_task(tasks)
@@ -501,9 +499,9 @@ class SchedulingPass:
             return
         if partition in self.heads and not is_protecting and not is_stopping:
             return
-        hopeless = self.ground.hopeless(self.snapshot, job)
-        if hopeless is not None:
-            self.waits[job.job_id] = hopeless
+        never_fits_reason = self.eligibility.never_fits_reason(self.snapshot, job)
+        if never_fits_reason is not None:
+            self.waits[job.job_id] = never_fits_reason
             return
         self.heads.setdefault(partition, job.job_id)
         if is_stopping:
@@ -514,7 +512,7 @@ class SchedulingPass:
             self.waits[job.job_id] = self.runs_into.get(job.job_id) or brief_reason(self, queue_index, job)
 
     def _protect(self, job: PendingJob, slot: str) -> None:
-        self.protection.protect(job, slot, self._is_outranked(job, slot))
+        self.planned_starts.protect(job, slot, self._is_outranked(job, slot))
         partition = job.shape.partition
         self.slots.add((slot, partition))
         if slot == FIRST:
@@ -529,10 +527,10 @@ class SchedulingPass:
         The later job then gets no guaranteed start.  The same holds beside a multi-node job with a planned start, which
         may come to start earlier than planned.
         """
-        if slot in RANKS[0] or self.scheduling.protect_wide_after_s is None:
+        if slot in PRECEDENCE[0] or self.scheduling.protect_wide_after_s is None:
             return False
-        members = self.ground.members(job.shape.partition)
-        rivals = {name for name in self._partitions() if (self.ground.members(name) & members).any()}
+        members = self.eligibility.members(job.shape.partition)
+        rivals = {name for name in self._partitions() if (self.eligibility.members(name) & members).any()}
         if any(self._has(WIDE, name) for name in rivals):
             return True
         is_wide = self.scan.expand_by_shape([kind.is_wide and kind.partition in rivals for kind in self.kinds])
@@ -557,22 +555,22 @@ class SchedulingPass:
     def _has(self, slot: str, partition: str) -> bool:
         return (slot, partition) in self.slots
 
-    def _is_open(self, slot: Slot, job: PendingJob) -> bool:
+    def _is_open(self, slot: StarvationGuard, job: PendingJob) -> bool:
         """Return whether the slot's jobs stay within its share with this one; a single job may exceed the share."""
         if slot.share >= 1.0:
             return True
         partition = job.shape.partition
-        members = self.ground.members(partition)
+        members = self.eligibility.members(partition)
         key = (slot.name, partition)
         if key not in self.slot_gpus:
             running = (cell for job in self.snapshot.running if job.slot == slot.name for cell in job.cells)
             self.slot_gpus[key] = sum(gpus.bit_count() for name, _, gpus in running if self._is_member(name, members))
         starts = (grant for start in self.starts if start.slot == slot.name for grant in start.grants)
         held = self.slot_gpus[key] + sum(len(grant.gpus) for grant in starts if self._is_member(grant.node, members))
-        return not held or held + wanted_in_all(job.shape)[0] <= slot.share * self.ground.gpus_of(partition)
+        return not held or held + wanted_in_all(job.shape)[0] <= slot.share * self.eligibility.gpus_of(partition)
 
     def _is_member(self, node: str, members: Booleans) -> bool:
-        node_index = self.ground.places.get(node)
+        node_index = self.eligibility.places.get(node)
         return node_index is not None and bool(members[node_index])
 
     # ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -589,7 +587,9 @@ class SchedulingPass:
         if job.array_job_id is not None and self.array_room.get(job.array_job_id, 1) <= 0:
             return Throttled(most=self.snapshot.array_throttle.get(job.array_job_id, 0))
         return (
-            self._reservation_wait(job) or self.ledger.barred(job.asker, job.shape, partition) or self._over_limit(job)
+            self._reservation_wait(job)
+            or self.ledger.access_refusal(job.subject, job.shape, partition)
+            or self._over_limit(job)
         )
 
     def _reservation_wait(self, job: PendingJob) -> Wait | None:
@@ -607,20 +607,20 @@ class SchedulingPass:
 
     def _over_limit(self, job: PendingJob) -> Wait | None:
         """Return the limit that the job would exceed even with the minimum that it asks for."""
-        asker = job.asker
-        if not self.ledger.is_bounded(asker):
+        subject = job.subject
+        if not self.ledger.is_bounded(subject):
             return None
-        key = (asker, job.shape, job.time_limit_s)
+        key = (subject, job.shape, job.time_limit_s)
         if self.exceeded_limits.get(key) is None:
-            self.exceeded_limits[key] = self.ledger.over(asker, self._usage(job, least_wanted(job.shape)))
+            self.exceeded_limits[key] = self.ledger.exceeded_limit(subject, self._usage(job, min_amounts(job.shape)))
         return self.exceeded_limits[key]
 
-    def usage_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> Wanted:
+    def usage_of(self, job: PendingJob, grants: tuple[Grant, ...]) -> LimitDemand:
         """Return what the job would count against limits with these grants."""
-        return self._usage(job, amounts_of(grants, self.snapshot.nodes, self.ground.places))
+        return self._usage(job, amounts_of(grants, self.snapshot.nodes, self.eligibility.places))
 
-    def _usage(self, job: PendingJob, amounts: Mapping[str, int]) -> Wanted:
-        return Wanted(amounts, hours(self._billing(amounts, job.qos), job.time_limit_s))
+    def _usage(self, job: PendingJob, amounts: Mapping[str, int]) -> LimitDemand:
+        return LimitDemand(amounts, hours(self._billing(amounts, job.qos), job.time_limit_s))
 
     def _billing(self, amounts: Mapping[str, int], qos: str) -> int:
         return billing_of(self.snapshot.policy.billing, amounts, self.snapshot.limits.usage_factor(qos))
@@ -640,9 +640,9 @@ class SchedulingPass:
 
     def started_jobs(self) -> list[RunningJob]:
         """Return the jobs that this pass starts, as running jobs."""
-        return [self._as_running(*started) for started in self.protection.started]
+        return [self._as_running(*started) for started in self.planned_starts.started]
 
-    def _as_running(self, job: PendingJob, grants: tuple[Grant, ...], ends: Ends) -> RunningJob:
+    def _as_running(self, job: PendingJob, grants: tuple[Grant, ...], ends: EndTimes) -> RunningJob:
         inside = self.snapshot.inside
         return RunningJob(
             job_id=job.job_id,
@@ -668,7 +668,7 @@ class SchedulingPass:
             starts=tuple(self.starts),
             preemptions=tuple(draft.preemptions),
             waits=self.waits,
-            protected=(*draft.protected, *self.protection.told()),
+            protected=(*draft.protected, *self.planned_starts.as_protected()),
             heads=self.heads,
             heads_inside=draft.heads_inside,
             closes={
@@ -679,13 +679,12 @@ class SchedulingPass:
             partitions={partition.name: partition.is_up for partition in snapshot.policy.partitions},
             billing=snapshot.policy.billing,
             starting=self._starting,
-            kept_back={(asker.user, asker.account, asker.qos): self.ledger.used(asker) for asker in snapshot.kept_back},
+            kept_back={
+                (subject.user, subject.account, subject.qos): self.ledger.used(subject)
+                for subject in snapshot.kept_back
+            },
             resumes_at=self.resumes_at,
             searches_from=draft.searches_from,
             changes_at=None if draft.changes_at == inf else draft.changes_at,
             is_worth_another=draft.has_kept_cores and bool(self.starts),
         )
-
-
-def named_reservations(snapshot: Snapshot, job: PendingJob, booked: Iterable[Booked]) -> Named:
-    return named_by(job, booked, account_path(snapshot.limits.accounts, job.account))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from gq.model.ids import JobId
-from gqd.sched.limits.ledger import Ledger
+from gq.model.resource import Grant
+from gqd.sched.limits.ledger import Ledger, LimitDemand
 from gqd.sched.snapshot.model import RunningJob, Snapshot
 from gqd.state.plan import Preemption, Protected, Start, Wait
 
@@ -50,3 +52,22 @@ class PlanDraft:
         """Return the jobs that later passes leave out, because nothing of them is left to decide."""
         job_ids = [*(start.job_id for start in self.starts), *(preemption.job_id for preemption in self.preemptions)]
         return [*(job_id for job_id in job_ids if not self.tasks.get(job_id)), *self.claimants]
+
+
+class PassOptions(NamedTuple):
+    """Options of a plan; see `Planner.begin`."""
+
+    skip_reasons: bool
+    asked: Collection[JobId] | None
+    skip_planned_starts: bool
+
+
+class Placement(NamedTuple):
+    """The result of placing a job."""
+
+    grants: tuple[Grant, ...] | None = None
+    """None: the job does not fit, or not within its limits."""
+    usage: LimitDemand = LimitDemand({}, 0.0)
+    """The usage that the grants add against limits."""
+    reason: Wait | None = None
+    """Why the job is not placed, if it lacks more than nodes that other jobs hold."""

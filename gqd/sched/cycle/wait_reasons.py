@@ -13,7 +13,7 @@ from gqd.sched.backfill.windows import overlap, runs_into
 from gqd.sched.placement.placement import place as place_job
 from gqd.sched.reasons.unschedulable import is_picky, why_not_now
 from gqd.sched.request import Shape, wanted_in_all
-from gqd.sched.reservation.windows import BookedWindow
+from gqd.sched.reservation.windows import ReservationWindow
 from gqd.sched.snapshot.model import PendingJob, RunningJob
 from gqd.sched.timeline.timeline import ends_if_started
 from gqd.state.plan import BehindPlannedStart, Insufficient, Wait, WouldDelay
@@ -32,7 +32,7 @@ def explain(state: SchedulingPass) -> Iterator[None]:
         is_done = job.job_id in state.waits or (state.asked is not None and job.job_id not in state.asked)
         if is_done or state.has_started(job):
             continue
-        wait = state.non_resource_reason(job) or state.ground.hopeless(state.snapshot, job)
+        wait = state.non_resource_reason(job) or state.eligibility.never_fits_reason(state.snapshot, job)
         state.waits[job.job_id] = wait or _why_blocked(state, job, running, cache)
         yield
 
@@ -47,13 +47,13 @@ def set_missing_resource_reasons(state: SchedulingPass) -> None:
 
 def brief_reason(state: SchedulingPass, queue_index: int, job: PendingJob) -> Insufficient:
     """Return the resource that the job lacks, without the jobs that hold it."""
-    starts_at = state.protection.promised_at(job.job_id)
+    starts_at = state.planned_starts.promised_at(job.job_id)
     short = state.missing_by_shape.get(int(state.scan.columns.shape[queue_index]))
     if isinstance(short, Insufficient):
         return msgspec.structs.replace(short, starts_at=starts_at)
     gpus, cpus = wanted_in_all(job.shape)
-    node_indices = state.ground.available(job, state.snapshot.now)
-    now = state.guard.now
+    node_indices = state.eligibility.available(job, state.snapshot.now)
+    now = state.backfill.now
     counts = now.gpu_counts if gpus else now.cpu_counts
     free = int(counts[node_indices].sum()) if len(node_indices) else 0
     wanted = gpus or cpus
@@ -69,14 +69,14 @@ def brief_reason(state: SchedulingPass, queue_index: int, job: PendingJob) -> In
 
 def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJob], cache: _ReasonCache) -> Wait:
     """Return why the job does not start; jobs with the same shape and the same avoided nodes share one reason."""
-    node_indices = state.ground.available(job, state.snapshot.now)
+    node_indices = state.eligibility.available(job, state.snapshot.now)
     key = (job.shape, job.avoid)
     if key not in cache:
         waited_s = state.waited_s(job)
-        grants = place_job(state.guard.now, job.shape, node_indices, waited_s=waited_s)
+        grants = place_job(state.backfill.now, job.shape, node_indices, waited_s=waited_s)
         if grants is not None:
             return _would_delay(state, job, grants)
-        why = why_not_now(state.snapshot, state.guard.now, job, node_indices, running, waited_s)
+        why = why_not_now(state.snapshot, state.backfill.now, job, node_indices, running, waited_s)
         if is_picky(job.shape):
             return why
         cache[key] = why
@@ -86,10 +86,10 @@ def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJo
 def _would_delay(state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
     """Return why a job that fits now does not start: it would delay another job, or run into a reservation."""
     ends = ends_if_started(job, state.snapshot.now, state.scheduling)
-    blocker = state.guard.make_room(grants, ends)
+    blocker = state.backfill.relocate_conflicting(grants, ends)
     if blocker is None:
         return BehindPlannedStart(state.heads.get(job.shape.partition, job.job_id))
-    if isinstance(blocker, BookedWindow):
+    if isinstance(blocker, ReservationWindow):
         return runs_into(blocker, grants, ends)
     end = blocker.end_of(ends)
     nodes = overlap(grants, blocker.grants)

@@ -61,7 +61,7 @@ class LimitView:
 NO_LIMITS = LimitView()
 
 
-class Asker(NamedTuple):
+class LimitSubject(NamedTuple):
     """The user, account and QOS of a job, by which its limits are looked up."""
 
     user: str
@@ -69,7 +69,7 @@ class Asker(NamedTuple):
     qos: str
 
 
-class Wanted(NamedTuple):
+class LimitDemand(NamedTuple):
     amounts: Mapping[str, int]
     """The amounts requested, named as in `gqd.state.index.tally`."""
     gpu_hours: float | None
@@ -89,12 +89,12 @@ def hours(billing: int, time_limit_s: int | None) -> float | None:
     return billing / MILLION * time_limit_s / SECONDS_PER_HOUR
 
 
-def least_wanted(shape: Shape) -> dict[str, int]:
+def min_amounts(shape: Shape) -> dict[str, int]:
     """The minimum amounts that a job of this shape is given."""
     if shape.roles:
         sums: Amounts = {}
         for role in every_shape(shape):
-            add(sums, least_wanted(role))
+            add(sums, min_amounts(role))
         return sums | {"jobs": 1}
     gpus, cpus = wanted_in_all(shape)
     amounts = {"jobs": 1, "gpus": gpus, "cpus": cpus}
@@ -135,14 +135,14 @@ class _Known:
 @dataclass(slots=True)
 class Ledger:
     view: LimitView
-    _known: dict[Asker, _Known] = field(default_factory=dict)
+    _known: dict[LimitSubject, _Known] = field(default_factory=dict)
     _counters: dict[tuple[LimitInfo, str], _Counter] = field(default_factory=dict)
     _standings: dict[str, _Standing] = field(default_factory=dict)
-    _undo: list[tuple[_Known, Wanted]] = field(default_factory=list)
+    _undo: list[tuple[_Known, LimitDemand]] = field(default_factory=list)
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def over(self, who: Asker, wanted: Wanted) -> OverLimit | OverQuota | None:
+    def exceeded_limit(self, who: LimitSubject, wanted: LimitDemand) -> OverLimit | OverQuota | None:
         """The first limit that the demand would exceed; None if it exceeds none."""
         known = self._of(who)
         for counter in known.counters:
@@ -153,13 +153,13 @@ class Ledger:
                 return _filled_in(_told_of(standing), wanted)
         return None
 
-    def used(self, who: Asker) -> tuple[OverLimit | OverQuota, ...]:
-        """All limits of the subject with the amounts used, for `all_over_of`."""
+    def used(self, who: LimitSubject) -> tuple[OverLimit | OverQuota, ...]:
+        """All limits of the subject with the amounts used, for `exceeded_limits_of`."""
         known = self._of(who)
         bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
         return (*map(self._told, known.counters), *map(_told_of, bounded))
 
-    def room(self, who: Asker) -> Room:
+    def room(self, who: LimitSubject) -> Room:
         """The most that another job of the subject may use; memory and typed GPUs are not included."""
         known = self._of(who)
         rooms = {"jobs": math.inf, "gpus": math.inf, "cpus": math.inf, "gpu_hours": math.inf}
@@ -171,12 +171,12 @@ class Ledger:
             rooms["gpus"] = min(rooms["gpus"], _ceiling(one.account) - one.gpus)
         return Room(**rooms)
 
-    def is_bounded(self, who: Asker) -> bool:
+    def is_bounded(self, who: LimitSubject) -> bool:
         """Whether any limit or guarantee applies to the subject."""
         known = self._of(who)
         return bool(known.counters) or bool(known.standings)
 
-    def is_guaranteed(self, who: Asker, gpus: int) -> bool:
+    def is_guaranteed(self, who: LimitSubject, gpus: int) -> bool:
         """Whether the job's account, or a parent of it, stays within its guarantee with `gpus` GPUs more."""
         if not gpus:
             return False
@@ -185,7 +185,7 @@ class Ledger:
             for one in self._of(who).standings
         )
 
-    def barred(self, who: Asker, shape: Shape, partition: Partition) -> AccessDenied | None:
+    def access_refusal(self, who: LimitSubject, shape: Shape, partition: Partition) -> AccessDenied | None:
         """Why the partition or the QOS no longer admits the job; None if it does.
 
         Lists with groups were checked at submission: the ledger does not know users' groups and takes these lists as
@@ -211,7 +211,7 @@ class Ledger:
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, who: Asker, wanted: Wanted) -> None:
+    def take(self, who: LimitSubject, wanted: LimitDemand) -> None:
         """Add the demand of a job that starts."""
         known = self._of(who)
         self._undo.append((known, wanted))
@@ -227,14 +227,14 @@ class Ledger:
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of(self, who: Asker) -> _Known:
+    def _of(self, who: LimitSubject) -> _Known:
         known = self._known.get(who)
         if known is None:
             path = account_path(self.view.accounts, who.account)
             known = self._known[who] = _Known(self._counters_of(who, path), self._standings_of(path))
         return known
 
-    def _counters_of(self, who: Asker, path: tuple[str, ...]) -> list[_Counter]:
+    def _counters_of(self, who: LimitSubject, path: tuple[str, ...]) -> list[_Counter]:
         limits = self.view.limits
         if not limits:
             return []
@@ -271,23 +271,23 @@ class Ledger:
         return OverLimit(limit=limit, wanted=0, user=counter.user, until=self.view.until.get(limit.resource))
 
 
-def over_of(used: Iterable[OverLimit | OverQuota], wanted: Wanted) -> OverLimit | OverQuota | None:
+def exceeded_limit_of(used: Iterable[OverLimit | OverQuota], wanted: LimitDemand) -> OverLimit | OverQuota | None:
     """The first of the limits from `Ledger.used` that the demand would exceed; None if it exceeds none."""
-    return next(all_over_of(used, wanted), None)
+    return next(exceeded_limits_of(used, wanted), None)
 
 
-def all_over_of(used: Iterable[OverLimit | OverQuota], wanted: Wanted) -> Iterator[OverLimit | OverQuota]:
+def exceeded_limits_of(used: Iterable[OverLimit | OverQuota], wanted: LimitDemand) -> Iterator[OverLimit | OverQuota]:
     return (_filled_in(one, wanted) for one in used if _is_over(one, wanted))
 
 
-def _is_over(one: OverLimit | OverQuota, wanted: Wanted) -> bool:
+def _is_over(one: OverLimit | OverQuota, wanted: LimitDemand) -> bool:
     if isinstance(one, OverLimit):
         return _has_no_room(one.limit, one.limit.used or 0.0, wanted)
     gpus = wanted.amounts.get("gpus", 0)
     return gpus > 0 and one.held_gpus + gpus > one.guaranteed_gpus + one.borrow_gpus
 
 
-def _filled_in(one: OverLimit | OverQuota, wanted: Wanted) -> OverLimit | OverQuota:
+def _filled_in(one: OverLimit | OverQuota, wanted: LimitDemand) -> OverLimit | OverQuota:
     if isinstance(one, OverLimit):
         return msgspec.structs.replace(one, wanted=_amount(one.limit.resource, wanted) or 0.0)
     return msgspec.structs.replace(one, wanted_gpus=wanted.amounts.get("gpus", 0))
@@ -303,14 +303,14 @@ def _told_of(one: _Standing) -> OverQuota:
     )
 
 
-def _has_no_room(limit: LimitInfo, used: float, wanted: Wanted) -> bool:
+def _has_no_room(limit: LimitInfo, used: float, wanted: LimitDemand) -> bool:
     amount = _amount(limit.resource, wanted)
     if amount is None:
         return used >= limit.most
     return amount > 0 and used + amount > limit.most + TOLERANCE
 
 
-def _borrows_too_much(account: AccountInfo, held: int, wanted: Wanted) -> bool:
+def _borrows_too_much(account: AccountInfo, held: int, wanted: LimitDemand) -> bool:
     gpus = wanted.amounts.get("gpus", 0)
     return gpus > 0 and held + gpus > _ceiling(account)
 
@@ -320,14 +320,14 @@ def _ceiling(account: AccountInfo) -> float:
     return math.inf if account.borrow_gpus is None else (account.guaranteed_gpus or 0) + account.borrow_gpus
 
 
-def _amount(resource: str, wanted: Wanted) -> float | None:
+def _amount(resource: str, wanted: LimitDemand) -> float | None:
     """The amount demanded of a resource; None: the GPU-hours of a job without a time limit, for a budget."""
     if resource in BUDGETS:
         return wanted.gpu_hours
     return wanted.amounts.get(COUNTED_AS.get(resource, resource), 0)
 
 
-def _add(known: _Known, wanted: Wanted, times: int) -> None:
+def _add(known: _Known, wanted: LimitDemand, times: int) -> None:
     for counter in known.counters:
         counter.used += times * (_amount(counter.resource, wanted) or 0)
     for one in known.standings:

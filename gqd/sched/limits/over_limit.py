@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from gq.model.policy_tables import Billing
-from gqd.sched.limits.ledger import SECONDS_PER_HOUR, TOLERANCE, Asker, Ledger
+from gqd.sched.limits.ledger import SECONDS_PER_HOUR, TOLERANCE, Ledger, LimitSubject
 from gqd.state.index.queue import Booleans, Floats, Member, PendingQueue
 
 
-def kept_back(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tuple[Booleans, tuple[Asker, ...]]:
+def over_limit_mask(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tuple[Booleans, tuple[LimitSubject, ...]]:
     """Return (mask by queue index: the job is over a limit, the subjects that have such jobs)."""
     members, qos = queue.members, queue.qos
     kinds, kind_of = np.unique(queue.integers("member") * max(1, len(qos)) + queue.integers("qos"), return_inverse=True)
@@ -26,9 +26,9 @@ def kept_back(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tuple[Bo
     return mask, tuple(askers[kind] for kind in np.unique(kind_of[mask]).tolist())
 
 
-def _asker(member: Member, qos: str) -> Asker:
+def _asker(member: Member, qos: str) -> LimitSubject:
     user, account = member
-    return Asker(user, account, qos)
+    return LimitSubject(user, account, qos)
 
 
 def _is_over_budget(gpus: Floats, time_limit_s: Floats, room: Floats, billing: Billing) -> Booleans:

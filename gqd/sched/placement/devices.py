@@ -15,7 +15,7 @@ from gqd.sched.snapshot.node import NodeFacts
 from gqd.state.records import mask_of
 
 
-def pick(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tuple[str, ...] = ()) -> Grant:
+def assign_devices(overlay: Overlay, place: int, demand: Demand, shape: Shape, types: tuple[str, ...] = ()) -> Grant:
     """The grant on the node with exact CPUs and GPUs; an exclusive job gets all of them.  `types`: preferred GPU
     types, in order."""
     node = overlay.nodes[place]

@@ -35,7 +35,7 @@ def admits(shape: Shape, node: NodeFacts) -> bool:
     return not shape.nodelist or node.name in shape.nodelist or len(shape.nodelist) < shape.nodes_min
 
 
-def usable_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Integers:
+def eligible_places(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition) -> Integers:
     """Indices of the partition's nodes that `admits` allows; requests alike in that share the same array object."""
     node_table = node_table_of(nodes)
     key = (partition.name, partition.nodes, _selection(shape))
@@ -57,7 +57,7 @@ def _selection(shape: Shape) -> object:
     return (shape.exclude, shape.constraint, () if helps_out else shape.nodelist, shape.is_exclusive)
 
 
-def capable_places(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Integers) -> Integers:
+def feasible_places(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Integers) -> Integers:
     """The nodes among `usable` with room for at least one unit when they are empty."""
     return usable[capacities(Overlay.empty(nodes), shape, usable) > 0]
 

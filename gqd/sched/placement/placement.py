@@ -18,7 +18,7 @@ import numpy as np
 
 from gq.model.resource import Amount, Grant
 from gqd.sched.placement.constraints import constraint_of, is_preferred, marked, softness
-from gqd.sched.placement.devices import pick
+from gqd.sched.placement.devices import assign_devices
 from gqd.sched.placement.feasible import capacities, task_capacities
 from gqd.sched.placement.gpu_tiers import tier_ranks, type_order
 from gqd.sched.placement.roles import place_roles
@@ -121,7 +121,7 @@ def _place_alone(
         single = (room >= shape.units).nonzero()[0]
         if len(single):
             best = int(places[single[_best(overlay, shape, _Field(places[single], room[single], None, _NOWHERE))]])
-            return (pick(overlay, best, demand_for_units(shape, shape.units), shape),)
+            return (assign_devices(overlay, best, demand_for_units(shape, shape.units), shape),)
     able = room.nonzero()[0]
     if len(able) < len(places):
         places, room = places[able], room[able]
@@ -133,7 +133,7 @@ def _place_alone(
         for wished in _wishes(overlay, shape, kind, waited_s):
             if demands := _place_near(overlay, shape, wished, waited_s):
                 types = type_order(overlay.scheduling, shape, qos)
-                return tuple(pick(overlay, one, demand, shape, types) for one, demand in sorted(demands))
+                return tuple(assign_devices(overlay, one, demand, shape, types) for one, demand in sorted(demands))
     return None
 
 

@@ -10,7 +10,7 @@ from gqd.sched.request import Shape, demand_for_units
 from gqd.sched.snapshot.model import Overlay
 
 
-class Least(NamedTuple):
+class MinimumDemand(NamedTuple):
     """The minimum demand of a job: on each of `nodes` nodes, and of GPUs in all."""
 
     nodes: int
@@ -21,16 +21,16 @@ class Least(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def least_of(shape: Shape) -> Least:
+def minimum_demand(shape: Shape) -> MinimumDemand:
     if shape.roles or (shape.unit == "gpu" and shape.ntasks is not None):
-        return Least(1, 0, 0, 0, 0)
+        return MinimumDemand(1, 0, 0, 0, 0)
     is_on_one = shape.unit != "node" and shape.nodes_max == 1
     demand = demand_for_units(shape, shape.units if is_on_one else 1)
     all_gpus = shape.units if shape.unit == "gpu" else demand.gpus * shape.nodes_min
-    return Least(shape.nodes_min, demand.gpus, demand.cpus, max(0, demand.memory_mib), all_gpus)
+    return MinimumDemand(shape.nodes_min, demand.gpus, demand.cpus, max(0, demand.memory_mib), all_gpus)
 
 
-class _Having(NamedTuple):
+class _NodeMaxima(NamedTuple):
     """Among nodes with at least a given number of free GPUs: how many there are, and the most CPUs and memory free
     on one."""
 
@@ -40,27 +40,27 @@ class _Having(NamedTuple):
 
 
 @dataclass(slots=True)
-class Glance:
+class Prefilter:
     """The prefilter of an overlay, valid until the overlay changes."""
 
     overlay: Overlay
     all_gpus: int = field(init=False)
-    _of: dict[int, _Having] = field(default_factory=dict)
+    _of: dict[int, _NodeMaxima] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.all_gpus = int(self.overlay.gpu_counts.sum())
 
     def may_fit(self, shape: Shape) -> bool:
         """Whether the shape may fit; False is certain."""
-        least = least_of(shape)
+        least = minimum_demand(shape)
         if least.all_gpus > self.all_gpus:
             return False
         having = self._of.get(least.gpus)
         if having is None:
-            having = self._of[least.gpus] = self._having(least.gpus)
+            having = self._of[least.gpus] = self._node_maxima(least.gpus)
         return least.nodes <= having.nodes and least.cpus <= having.cpus and least.memory_mib <= having.memory_mib
 
-    def _having(self, gpus: int) -> _Having:
+    def _node_maxima(self, gpus: int) -> _NodeMaxima:
         has = self.overlay.gpu_counts >= gpus
         cpus, memory = self.overlay.cpu_counts[has], self.overlay.memory[has]
-        return _Having(len(cpus), int(cpus.max(initial=0)), int(memory.max(initial=0)))
+        return _NodeMaxima(len(cpus), int(cpus.max(initial=0)), int(memory.max(initial=0)))

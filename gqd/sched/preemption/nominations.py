@@ -17,15 +17,15 @@ from gqd.sched.placement.devices import lowest
 from gqd.sched.preemption.partial_release import given
 from gqd.sched.preemption.suspend_victims import cut, give
 from gqd.sched.reservation.scope import with_free
-from gqd.sched.snapshot.model import Claim, Overlay, RunningJob, Snapshot
+from gqd.sched.snapshot.model import Nomination, Overlay, RunningJob, Snapshot
 from gqd.sched.snapshot.scalar import Item, free_amount, scalar_items
-from gqd.state.plan import Gift
+from gqd.state.plan import Shrink
 from gqd.state.records import mask_of
 
 _ANYWHERE = -1
 
 
-def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
+def with_nominations(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
     """The snapshot with nominations applied; `but`: seen by this nominated job, whose own nomination does not apply."""
     claims = [one for one in snapshot.claims if one.job_id != but]
     lent = [grant for one in snapshot.claims if one.job_id == but for grant in one.parked]
@@ -39,20 +39,22 @@ def beside_claims(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
     return replace(with_free(snapshot, books), running=running, claims=())
 
 
-def without_claim(snapshot: Snapshot, job_id: JobId) -> Snapshot:
+def without_nomination(snapshot: Snapshot, job_id: JobId) -> Snapshot:
     """The snapshot without the job's nomination, because it starts or loses it."""
     return replace(snapshot, claims=tuple(one for one in snapshot.claims if one.job_id != job_id))
 
 
-def with_decided(snapshot: Snapshot, claim: Claim, victims: Collection[JobId], gifts: Iterable[Gift] = ()) -> Snapshot:
+def with_decided(
+    snapshot: Snapshot, claim: Nomination, victims: Collection[JobId], shrinks: Iterable[Shrink] = ()
+) -> Snapshot:
     """The snapshot for other jobs after a preemption: the victims end, and elastic jobs release their parts."""
     books = Overlay.of(snapshot)
-    going = told_to_go(snapshot.running, victims, claim.job_id, snapshot.now)
-    running = keep(books, given(going, gifts, claim.job_id), claim, snapshot.now)
+    going = as_preempted(snapshot.running, victims, claim.job_id, snapshot.now)
+    running = keep(books, given(going, shrinks, claim.job_id), claim, snapshot.now)
     return replace(with_free(snapshot, books), running=running)
 
 
-def told_to_go(running: Iterable[RunningJob], victims: Collection[JobId], to: JobId, now: float) -> list[RunningJob]:
+def as_preempted(running: Iterable[RunningJob], victims: Collection[JobId], to: JobId, now: float) -> list[RunningJob]:
     """The running jobs with the victims marked as preempted, from their notification on."""
     return [_going(one, to, now) if one.job_id in victims and not one.is_part else one for one in running]
 
@@ -67,7 +69,7 @@ def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]
     return [one for one in running if one.preemptor == job_id]
 
 
-def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float) -> list[RunningJob]:
+def keep(books: Overlay, running: Iterable[RunningJob], claim: Nomination, now: float) -> list[RunningJob]:
     """Take the free part of the nomination from `books` and return the running jobs as others see them: the
     nominated job as running, its victims without what it takes."""
     places = books.node_table.index_of
@@ -89,7 +91,7 @@ def keep(books: Overlay, running: Iterable[RunningJob], claim: Claim, now: float
     return [*(one for one in told if one is not None), _as_running(claim, own, now)]
 
 
-def _rest_of(one: RunningJob, claim: Claim, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
+def _rest_of(one: RunningJob, claim: Nomination, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
     """The victim as others see it, reduced to what they get when it ends; None: they get nothing.
 
     `left`: scalar amounts that the nomination still lacks.
@@ -161,7 +163,7 @@ def _counted(books: Overlay, left: Mapping[Item, int], item: Item, wanted: int) 
     return taken, wanted - lacking + taken
 
 
-def _as_running(claim: Claim, grants: tuple[Grant, ...], now: float) -> RunningJob:
+def _as_running(claim: Nomination, grants: tuple[Grant, ...], now: float) -> RunningJob:
     """The nominated job as a running job whose time limit counts from the end of its last victim."""
     begins_at = max(now, claim.until)
     return RunningJob(

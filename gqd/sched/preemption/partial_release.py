@@ -11,7 +11,7 @@ import msgspec
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.snapshot.model import RunningJob
-from gqd.state.plan import Gift
+from gqd.state.plan import Shrink
 from gqd.state.records import mask_of
 
 
@@ -19,7 +19,7 @@ def ids_of(mask: int) -> tuple[int, ...]:
     return tuple(one for one in range(mask.bit_length()) if mask >> one & 1)
 
 
-def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> RunningJob:
+def as_pseudo_job(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> RunningJob:
     """A pseudo job for a released grant; `to`: the job that it is earmarked for, None: any job."""
     return RunningJob(
         job_id=job.job_id,
@@ -37,10 +37,10 @@ def part_of(job: RunningJob, grant: Grant, ends_at: float, to: JobId | None) -> 
     )
 
 
-def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> list[RunningJob]:
+def given(running: Iterable[RunningJob], shrinks: Iterable[Shrink], to: JobId) -> list[RunningJob]:
     """The running jobs with the released parts split off as pseudo jobs, earmarked for job `to`."""
-    by_job: dict[JobId, list[Gift]] = {}
-    for one in gifts:
+    by_job: dict[JobId, list[Shrink]] = {}
+    for one in shrinks:
         by_job.setdefault(one.attempt_id.job_id, []).append(one)
     told: list[RunningJob] = []
     for job in running:
@@ -49,20 +49,20 @@ def given(running: Iterable[RunningJob], gifts: Iterable[Gift], to: JobId) -> li
         for one in own:
             left = without(left, one)
         told.append(left)
-        told += [part_of(job, grant_of(one), one.ends_at, to) for one in own]
+        told += [as_pseudo_job(job, grant_of(one), one.ends_at, to) for one in own]
     return told
 
 
-def without(job: RunningJob, one: Gift) -> RunningJob:
+def without(job: RunningJob, one: Shrink) -> RunningJob:
     """The job without the released part; it is not resized again until this change is done."""
     if one.is_node:
         grants = tuple(grant for grant in job.grants if grant.node != one.node)
     else:
         grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
-    return replace(job, grants=grants, stretch=None)
+    return replace(job, grants=grants, resize_bounds=None)
 
 
-def _less(grant: Grant, one: Gift) -> Grant:
+def _less(grant: Grant, one: Shrink) -> Grant:
     return msgspec.structs.replace(
         grant,
         gpus=tuple(gpu for gpu in grant.gpus if gpu not in one.gpus),
@@ -70,13 +70,13 @@ def _less(grant: Grant, one: Gift) -> Grant:
     )
 
 
-def grant_of(one: Gift) -> Grant:
+def grant_of(one: Shrink) -> Grant:
     return Grant(
         node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus, memory_mib=one.memory_mib, resources=one.resources
     )
 
 
-def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
+def pseudo_jobs_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[JobId, Grant]) -> list[RunningJob]:
     """Pseudo jobs for what a job is releasing: one for each nominated job with a share in it, one for the rest.
 
     `kept`: earmarked grants on the node by job.
@@ -86,10 +86,10 @@ def parts_going(job: RunningJob, going: Grant, ends_at: float, kept: Mapping[Job
     for to, grant in kept.items():
         own_gpus, own_cpus = gpus & mask_of(grant.gpus), cpus & mask_of(grant.cpus)
         if own_gpus or own_cpus:
-            parts.append(part_of(job, _held(going.node, own_gpus, own_cpus), ends_at, to))
+            parts.append(as_pseudo_job(job, _held(going.node, own_gpus, own_cpus), ends_at, to))
             gpus, cpus = gpus & ~own_gpus, cpus & ~own_cpus
     if gpus or cpus or not parts:
-        parts.append(part_of(job, _held(going.node, gpus, cpus), ends_at, None))
+        parts.append(as_pseudo_job(job, _held(going.node, gpus, cpus), ends_at, None))
     if going.memory_mib or going.resources:  # of a whole share; who claims some of it takes of that what it lacks
         first = msgspec.structs.replace(parts[0].grants[0], memory_mib=going.memory_mib, resources=going.resources)
         parts[0] = replace(parts[0], grants=(first,))

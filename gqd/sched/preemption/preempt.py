@@ -21,24 +21,39 @@ import numpy as np
 from gq.model.account import PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
-from gqd.sched.backfill.windows import Guard, JobWindow
-from gqd.sched.preemption.nominations import keep, told_to_go
+from gqd.sched.backfill.windows import BackfillProfile, JobWindow
+from gqd.sched.preemption.nominations import as_preempted, keep
 from gqd.sched.preemption.partial_release import given
-from gqd.sched.preemption.reclaim import Borrowed
+from gqd.sched.preemption.reclaim import OverQuota
 from gqd.sched.preemption.resize import Key as SpareKey
-from gqd.sched.preemption.resize import beside, gifts_of, known_as, left_of, no_more_than_needed, spare_of
+from gqd.sched.preemption.resize import (
+    beside,
+    candidate_key,
+    no_more_than_needed,
+    releasable_parts,
+    remainder_after,
+    shrinks_of,
+)
 from gqd.sched.preemption.suspend_victims import parkable
-from gqd.sched.preemption.timeslice_victims import Turns
-from gqd.sched.preemption.victim_bound import GpusAt, gpus_at, useful_places
-from gqd.sched.preemption.victims import Candidate, Choice, Cost, Wish, choose, cost_of, parking
+from gqd.sched.preemption.timeslice_victims import TimesliceVictims
+from gqd.sched.preemption.victim_bound import GpusAt, gpus_at, promising_nodes
+from gqd.sched.preemption.victims import Candidate, Cost, PlacementQuery, VictimSet, as_suspended, choose, cost_of
 from gqd.sched.preemption.victims_exact import Part
 from gqd.sched.request import wanted_in_all
-from gqd.sched.reservation.windows import BookedWindow, masks_of
-from gqd.sched.snapshot.model import Booked, Claim, Overlay, PendingColumns, PendingJob, RunningJob, Snapshot
+from gqd.sched.reservation.windows import ReservationWindow, masks_of
+from gqd.sched.snapshot.model import (
+    Nomination,
+    Overlay,
+    PendingColumns,
+    PendingJob,
+    ReservedOccurrence,
+    RunningJob,
+    Snapshot,
+)
 from gqd.sched.snapshot.scalar import scalar_items
-from gqd.sched.timeline.timeline import Ends, ends_if_started
+from gqd.sched.timeline.timeline import EndTimes, ends_if_started
 from gqd.state.index.queue import Booleans, Integers
-from gqd.state.plan import Gift, NotWorthPreemptingYet, Preemption, Preempts
+from gqd.state.plan import NotWorthPreemptingYet, Preemption, Preempts, Shrink
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
@@ -61,8 +76,8 @@ def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
     return frozenset(one for one in names if one in known and known[one].preempt_mode is not PreemptMode.OFF)
 
 
-def that_may_go(
-    jobs: Iterable[RunningJob], known: Mapping[str, QosInfo], now: float, inside: Booked | None = None
+def preemptible_jobs(
+    jobs: Iterable[RunningJob], known: Mapping[str, QosInfo], now: float, inside: ReservedOccurrence | None = None
 ) -> list[RunningJob]:
     """The jobs that run, have run for their protected time, and are not being preempted already.
 
@@ -80,12 +95,12 @@ def that_may_go(
 
 
 class Decided(NamedTuple):
-    claim: Claim
+    claim: Nomination
     victims: frozenset[JobId]
-    gifts: tuple[Gift, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
 
 
-def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None:
+def preemption_planner(snapshot: Snapshot, columns: PendingColumns) -> PreemptionPlanner | None:
     """The preemption planner of a pass; None: no pending job could preempt any job."""
     present = np.flatnonzero(np.bincount(columns.qos, minlength=len(columns.names_of_qos)))
     names = [columns.names_of_qos[one] for one in present.tolist()]
@@ -93,18 +108,18 @@ def preempting(snapshot: Snapshot, columns: PendingColumns) -> Preempting | None
     wanted, borrowed = frozenset().union(*reach.values()), None
     is_lent = snapshot.inside is not None and any(one.is_borrowing for one in snapshot.running)
     takes_turns = snapshot.policy.scheduling.preempt == "turns" and len(columns.qos) > 0
-    spare = spare_of(snapshot)
+    spare = releasable_parts(snapshot)
     if snapshot.limits.has_guarantees:
-        borrowed = Borrowed(snapshot.limits, snapshot.gives_back)
+        borrowed = OverQuota(snapshot.limits, snapshot.gives_back)
     elif not wanted and not is_lent and not takes_turns and not spare:
         return None
     known, now, inside = snapshot.qos, snapshot.now, snapshot.inside
     is_any = takes_turns or borrowed is not None or is_lent
     asked = snapshot.running if is_any else [one for one in snapshot.running if one.qos in wanted]
-    there = apart_from_reserved(snapshot, that_may_go(asked, known, now, inside))
-    turns = Turns(snapshot, there) if takes_turns else None
+    there = apart_from_reserved(snapshot, preemptible_jobs(asked, known, now, inside))
+    turns = TimesliceVictims(snapshot, there) if takes_turns else None
     is_any = bool(there or takes_turns or spare)
-    return Preempting(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
+    return PreemptionPlanner(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
 
 
 def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[RunningJob]:
@@ -119,7 +134,7 @@ def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[Runn
     return [one for one in jobs if not _is_on(one, kept)] if kept else jobs
 
 
-def _in_force(snapshot: Snapshot) -> list[Booked]:
+def _in_force(snapshot: Snapshot) -> list[ReservedOccurrence]:
     return [one for one in snapshot.booked if one.is_in_force(snapshot.now)]
 
 
@@ -133,7 +148,7 @@ def _is_on(job: RunningJob, kept: Mapping[str, tuple[int, int]]) -> bool:
 class _Barrier:
     """Resources that a job may not use if it still runs when these windows open; CPU and GPU masks by node index."""
 
-    windows: list[JobWindow | BookedWindow]
+    windows: list[JobWindow | ReservationWindow]
     masks: dict[int, tuple[int, int]]
 
 
@@ -153,7 +168,7 @@ class _Key(NamedTuple):
 
 
 class _Found(NamedTuple):
-    choice: Choice | None
+    choice: VictimSet | None
     is_limited: bool = False
     """Victims exist, but the job would exceed a limit."""
     later: NotWorthPreemptingYet | None = None
@@ -162,7 +177,7 @@ class _Found(NamedTuple):
     """No job may be preempted, and what elastic jobs could release does not suffice."""
 
 
-class Preempting:
+class PreemptionPlanner:
     """The preemption planner of a pass: the eligible victims and the decisions made."""
 
     def __init__(
@@ -170,9 +185,9 @@ class Preempting:
         columns: PendingColumns,
         reach: Mapping[str, frozenset[str]],
         there: list[RunningJob],
-        borrowed: Borrowed | None,
-        inside: Booked | None,
-        turns: Turns | None = None,
+        borrowed: OverQuota | None,
+        inside: ReservedOccurrence | None,
+        turns: TimesliceVictims | None = None,
         spare: Mapping[SpareKey, RunningJob] | None = None,
     ) -> None:
         """`spare`: the resources that elastic jobs could release."""
@@ -253,9 +268,9 @@ class Preempting:
     def _give_up(self, of: SchedulingPass, place: int, job: PendingJob, is_limited: bool) -> None:
         """Record a failed search, so that similar jobs (of the same owner, if a limit was the reason) are skipped."""
         if self._turns is not None:
-            self._turns.note_waiting(job, of.ground.kind_of(job.shape).is_wide)
+            self._turns.note_waiting(job, of.eligibility.kind_of(job.shape).is_wide)
         of_all, of_owner = self._keys(of, place, job)
-        is_beside_all = not of.guard.windows and not of.snapshot.booked
+        is_beside_all = not of.backfill.windows and not of.snapshot.booked
         self._vain[of_owner if is_limited else of_all] = 0.0 if is_beside_all else _limit_s(job)
         of.scan.end_exemption(place, is_limited or of.is_guaranteed_round)
         of.skip_shape_again(of_all.shape)
@@ -299,11 +314,11 @@ class Preempting:
             may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
         if self._borrowed is not None and of.is_guaranteed_round:
             for one in self._there:
-                funds = None if one.job_id in may else self._borrowed.funds(one, job.account)
-                if funds is not None:
-                    may[one.job_id] = funds
+                reclaimable_from = None if one.job_id in may else self._borrowed.reclaimable_from(one, job.account)
+                if reclaimable_from is not None:
+                    may[one.job_id] = reclaimable_from
         if self._turns is not None:
-            givers = self._turns.givers_to(job, of.ground.kind_of(job.shape).is_wide)
+            givers = self._turns.givers_to(job, of.eligibility.kind_of(job.shape).is_wide)
             may |= {one: None for one in givers if one not in may}
         return may
 
@@ -340,7 +355,7 @@ class Preempting:
             places = self._useful(of, job, there)
             if not len(places):
                 break
-            of.protection.settle()
+            of.planned_starts.resolve()
             lead_s = max(one.lead_s for one in there)
             barrier = _barrier(of, job, _later(ends_if_started(job, of.snapshot.now, of.scheduling), lead_s))
             choice = self._choose(of, job, there, may, barrier, places)
@@ -365,7 +380,7 @@ class Preempting:
         """The reason if no set of victims could pay off yet."""
         if self._turns is None or self._is_served_otherwise(of, job):
             return None
-        at = self._turns.worth_it_at(job, self._turns.least_price(of, job))
+        at = self._turns.pays_off_at(job, self._turns.least_price(of, job))
         return NotWorthPreemptingYet(victims=(), at=at) if at > of.snapshot.now else None
 
     def _is_served_otherwise(self, of: SchedulingPass, job: PendingJob) -> bool:
@@ -374,15 +389,15 @@ class Preempting:
         is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
         return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
 
-    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: Choice) -> NotWorthPreemptingYet | None:
+    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: VictimSet) -> NotWorthPreemptingYet | None:
         """The reason if preempting these victims does not pay off yet; victims by QOS or guarantee have no price."""
         if self._turns is None:
             return None
         names = self._reach.get(job.qos, frozenset())
         ended = [one for one in choice.victims if not one.job.is_part]
         others = [one for one in ended if one.job.qos not in names and not self._is_lent(one.job)]
-        paid = [one for one in others if one.funds is None]
-        at = self._turns.worth_it_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
+        paid = [one for one in others if one.reclaimable_from is None]
+        at = self._turns.pays_off_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
         if at <= of.snapshot.now:
             return None
         return NotWorthPreemptingYet(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
@@ -395,21 +410,23 @@ class Preempting:
         may: _May,
         barrier: _Barrier,
         places: Integers,
-    ) -> Choice | None:
-        funds = {} if self._borrowed is None else self._borrowed.left
-        wish = Wish(_overlay(of, barrier), job.shape, places, of.snapshot.now - job.since, job.qos, funds)
+    ) -> VictimSet | None:
+        reclaimable_from = {} if self._borrowed is None else self._borrowed.left
+        wish = PlacementQuery(
+            _overlay(of, barrier), job.shape, places, of.snapshot.now - job.since, job.qos, reclaimable_from
+        )
         candidates = self._candidates(of, there, may, wish, barrier)
         by_right = [one for one in there if may.get(one.job_id, ()) is None]
-        parks = parkable(of.guard, job, by_right, of.snapshot.qos)
+        parks = parkable(of.backfill, job, by_right, of.snapshot.qos)
         if parks:
-            some = [parking(one) if one.job.job_id in parks else one for one in candidates]
+            some = [as_suspended(one) if one.job.job_id in parks else one for one in candidates]
             if (choice := self._choose_of(of, wish, some, barrier)) is not None:
                 return choice
         return self._choose_of(of, wish, candidates, barrier)
 
     def _choose_of(
-        self, of: SchedulingPass, wish: Wish, candidates: list[Candidate], barrier: _Barrier
-    ) -> Choice | None:
+        self, of: SchedulingPass, wish: PlacementQuery, candidates: list[Candidate], barrier: _Barrier
+    ) -> VictimSet | None:
         wish.spent = wish.work = 0
         choice = choose(wish, candidates)
         of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
@@ -419,11 +436,11 @@ class Preempting:
         if choice is None:
             return None
         leaving = [one.job for one in choice.victims if not one.parks]
-        is_free = is_beside(of.guard, barrier.windows, choice.grants, leaving)
+        is_free = is_beside(of.backfill, barrier.windows, choice.grants, leaving)
         return choice if is_free else None
 
     def _candidates(
-        self, of: SchedulingPass, there: Iterable[RunningJob], may: _May, wish: Wish, barrier: _Barrier
+        self, of: SchedulingPass, there: Iterable[RunningJob], may: _May, wish: PlacementQuery, barrier: _Barrier
     ) -> list[Candidate]:
         """The running jobs that hold something the job could use."""
         here = set(wish.places.tolist())
@@ -436,66 +453,66 @@ class Preempting:
             spare.setdefault(one.job_id, []).append(one)
         candidates = []
         for one in there:
-            known = self._known.get(known_as(one)) or self._know(of, one)
+            known = self._known.get(candidate_key(one)) or self._know(of, one)
             own = () if one.is_part else spare.get(one.job_id, ())  # it stands for itself, and costs less
             parts = [
                 _part(beside(of.snapshot.nodes[part.place].name, part, own), here, barrier, wanted)
                 for part in known.parts
             ]
-            funds = None if one.is_part else may[one.job_id]
-            if funds is None and all(map(is_, parts, known.parts)):
+            reclaimable_from = None if one.is_part else may[one.job_id]
+            if reclaimable_from is None and all(map(is_, parts, known.parts)):
                 candidates.append(known)
             elif useful := tuple(part for part in parts if any(part[1:])):
-                candidates.append(replace(known, parts=useful, funds=funds))
+                candidates.append(replace(known, parts=useful, reclaimable_from=reclaimable_from))
         return candidates
 
     def _useful(self, of: SchedulingPass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
         """Nodes on which the job could get room if all of these jobs left; empty: they do not suffice."""
-        places = of.ground.available(job, of.snapshot.now)
-        return useful_places(of.guard.now, job.shape, places, [self._gpus_at(of, one) for one in there])
+        places = of.eligibility.available(job, of.snapshot.now)
+        return promising_nodes(of.backfill.now, job.shape, places, [self._gpus_at(of, one) for one in there])
 
     def _gpus_at(self, of: SchedulingPass, job: RunningJob) -> GpusAt:
-        key = known_as(job)
+        key = candidate_key(job)
         known = self._gpus.get(key)
         if known is None:
-            known = self._gpus[key] = gpus_at(job, of.ground.places)
+            known = self._gpus[key] = gpus_at(job, of.eligibility.places)
         return known
 
     def _know(self, of: SchedulingPass, job: RunningJob) -> Candidate:
         """The candidate for a running job, as far as it is the same for every preemptor of the pass."""
-        places = of.ground.places
+        places = of.eligibility.places
         cells = zip(job.grants, job.cells, strict=True)
         known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
         parts = tuple(_whole_part(of, *one) for one in known)
         if job.is_part:
-            told = self._known[known_as(job)] = Candidate(job, Cost(0.0, 0.0, 0), parts)
+            told = self._known[candidate_key(job)] = Candidate(job, Cost(0.0, 0.0, 0), parts)
             return told
         whole = job
         if of.snapshot.inside is not None or job.is_borrowing:
             whole = next((one for one in of.draft.running if one.job_id == job.job_id), job)
         rank = 0 if self._borrowed is None else self._borrowed.rank(job)
         cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
-        told = self._known[known_as(job)] = Candidate(job, cost, parts, None, rank)
+        told = self._known[candidate_key(job)] = Candidate(job, cost, parts, None, rank)
         return told
 
-    def _settle(self, of: SchedulingPass, place: int, job: PendingJob, choice: Choice) -> None:
+    def _settle(self, of: SchedulingPass, place: int, job: PendingJob, choice: VictimSet) -> None:
         """Record the decision: from now on the job counts as running, and its victims as notified."""
         snapshot = of.snapshot
         ended = [one for one in choice.victims if not one.job.is_part]
-        gifts = gifts_of(choice.victims, choice.grants, snapshot.now)
+        shrinks = shrinks_of(choice.victims, choice.grants, snapshot.now)
         victims = frozenset(one.job.job_id for one in ended)
-        taken_back = [one.job for one in ended if one.funds is not None]
+        taken_back = [one.job for one in ended if one.reclaimable_from is not None]
         if self._borrowed is not None:
             self._borrowed.take(taken_back, job.account)
         claim = _claim(of, job, choice)
-        self.decided.append(Decided(claim, victims, gifts))
-        self._forget(victims, gifts)
-        going = given(told_to_go(snapshot.running, victims, job.job_id, snapshot.now), gifts, job.job_id)
-        running = keep(of.guard.now, going, claim, snapshot.now)
+        self.decided.append(Decided(claim, victims, shrinks))
+        self._forget(victims, shrinks)
+        going = given(as_preempted(snapshot.running, victims, job.job_id, snapshot.now), shrinks, job.job_id)
+        running = keep(of.backfill.now, going, claim, snapshot.now)
         of.snapshot = replace(snapshot, running=running)
         ends = _later(ends_if_started(job, snapshot.now, of.scheduling), claim.until - snapshot.now)
-        of.protection.keep(job.job_id, running, claim.grants, ends)
-        of.glance = None
+        of.planned_starts.keep(job.job_id, running, claim.grants, ends)
+        of.prefilter = None
         task = of.charge(place, job, of.usage_of(job, claim.grants))
         of.draft.preemptions.append(
             Preemption(
@@ -503,7 +520,7 @@ class Preempting:
                 attempt=job.attempt,
                 grants=choice.grants,
                 victims=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in ended),
-                gifts=gifts,
+                shrinks=shrinks,
                 task=task,
                 reservation=claim.reservation,
                 occurrence=claim.occurrence,
@@ -512,22 +529,22 @@ class Preempting:
             )
         )
         if not of.tasks.get(job.job_id):
-            all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in gifts)})
+            all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in shrinks)})
             of.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
 
-    def _forget(self, victims: Collection[JobId], gifts: Iterable[Gift]) -> None:
+    def _forget(self, victims: Collection[JobId], shrinks: Iterable[Shrink]) -> None:
         """Remove the victims and the released parts; a job that releases a part is not stopped in the same plan, nor
         the reverse."""
-        gifts = list(gifts)
-        givers = {one.attempt_id.job_id for one in gifts}
+        shrinks = list(shrinks)
+        givers = {one.attempt_id.job_id for one in shrinks}
         self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
         self._there_of_qos = {one.qos for one in self._there}
         self._spare = {key: one for key, one in self._spare.items() if one.job_id not in victims}
-        for gift in gifts:
-            key = gift.attempt_id.job_id, gift.node
+        for shrink in shrinks:
+            key = shrink.attempt_id.job_id, shrink.node
             self._known.pop(key, None)
             self._gpus.pop(key, None)
-            left = left_of(self._spare.pop(key), gift)
+            left = remainder_after(self._spare.pop(key), shrink)
             if left is not None:
                 self._spare[key] = left
 
@@ -535,19 +552,21 @@ class Preempting:
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _barrier(of: SchedulingPass, job: PendingJob, ends: Ends) -> _Barrier:
-    windows: list[JobWindow | BookedWindow] = [one for one in of.guard.met(ends) if one.job.job_id != job.job_id]
-    windows += of.guard.booked_met(ends)
+def _barrier(of: SchedulingPass, job: PendingJob, ends: EndTimes) -> _Barrier:
+    windows: list[JobWindow | ReservationWindow] = [
+        one for one in of.backfill.windows_met(ends) if one.job.job_id != job.job_id
+    ]
+    windows += of.backfill.reservations_met(ends)
     masks: dict[int, tuple[int, int]] = {}
     for one in windows:
-        for where, (cpus, gpus) in masks_of(of.ground.places, one.grants).items():
+        for where, (cpus, gpus) in masks_of(of.eligibility.places, one.grants).items():
             before = masks.get(where, (0, 0))
             masks[where] = before[0] | cpus, before[1] | gpus
     return _Barrier(windows, masks)
 
 
 def _overlay(of: SchedulingPass, barrier: _Barrier) -> Overlay:
-    overlay = of.guard.now.copy()
+    overlay = of.backfill.now.copy()
     for where, (cpus, gpus) in barrier.masks.items():
         overlay.take_masks(where, cpus, gpus, 0)
     return overlay
@@ -575,17 +594,17 @@ def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collecti
 
 
 def is_beside(
-    guard: Guard,
-    windows: Iterable[JobWindow | BookedWindow],
+    backfill: BackfillProfile,
+    windows: Iterable[JobWindow | ReservationWindow],
     grants: tuple[Grant, ...],
     victims: Iterable[RunningJob],
 ) -> bool:
     """Whether the scalar amounts suffice for all windows that the job meets."""
-    takes = scalar_items(guard.places, grants)
+    takes = scalar_items(backfill.places, grants)
     for window in windows if takes else ():
-        spare = guard.spare(window)
+        spare = backfill.spare(window)
         gone = [grant for one in victims if _would_stay(one, window.at) for grant in one.grants]
-        freed = scalar_items(guard.places, gone)
+        freed = scalar_items(backfill.places, gone)
         if any(takes[item] > spare[item] + freed.get(item, 0) for item in takes.keys() & spare.keys()):
             return False
     return True
@@ -597,14 +616,14 @@ def _would_stay(job: RunningJob, at: float) -> bool:
 
 
 def _has_room(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
-    return of.ledger.over(job.asker, of.usage_of(job, grants)) is None
+    return of.ledger.exceeded_limit(job.subject, of.usage_of(job, grants)) is None
 
 
 def _starts_anyway_at(of: SchedulingPass, job: PendingJob) -> float:
     """When the job could start without preemption."""
-    windows = [one for one in of.guard.windows if one.job.job_id != job.job_id]
-    places = of.ground.available(job, of.snapshot.now)
-    return of.protection.has_place_at(job, places, [*of.guard.booked, *windows])
+    windows = [one for one in of.backfill.windows if one.job.job_id != job.job_id]
+    places = of.eligibility.available(job, of.snapshot.now)
+    return of.planned_starts.has_place_at(job, places, [*of.backfill.booked, *windows])
 
 
 def _is_gone_in_time(snapshot: Snapshot, victim: RunningJob, job: PendingJob) -> bool:
@@ -619,13 +638,13 @@ def gone_at(job: RunningJob, now: float) -> float:
     return now + job.lead_s if job.ends_at is None else max(now, min(job.ends_at, now + job.lead_s))
 
 
-def _until(of: SchedulingPass, choice: Choice) -> float:
+def _until(of: SchedulingPass, choice: VictimSet) -> float:
     return max(gone_at(one.job, of.snapshot.now) for one in choice.victims)
 
 
-def _claim(of: SchedulingPass, job: PendingJob, choice: Choice) -> Claim:
+def _claim(of: SchedulingPass, job: PendingJob, choice: VictimSet) -> Nomination:
     inside = of.snapshot.inside
-    return Claim(
+    return Nomination(
         job_id=job.job_id,
         grants=choice.grants,
         until=_until(of, choice),
@@ -638,8 +657,8 @@ def _claim(of: SchedulingPass, job: PendingJob, choice: Choice) -> Claim:
     )
 
 
-def _later(ends: Ends, by_s: float) -> Ends:
-    return Ends(ends.by_limit + by_s, ends.expected + by_s)
+def _later(ends: EndTimes, by_s: float) -> EndTimes:
+    return EndTimes(ends.by_limit + by_s, ends.expected + by_s)
 
 
 def _limit_s(job: PendingJob) -> float:

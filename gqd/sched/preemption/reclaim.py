@@ -17,7 +17,7 @@ from gqd.state.index.tally import account_path
 
 
 @dataclass(slots=True)
-class Borrowed:
+class OverQuota:
     limits: LimitView
     gives_back: Mapping[str, int] = field(default_factory=dict)
     """The order in which borrowing accounts give GPUs back."""
@@ -36,7 +36,7 @@ class Borrowed:
         """Whether the account or a parent of it has a guarantee."""
         return any(name in self.left for name in self._path(account))
 
-    def funds(self, job: RunningJob, owner: str) -> tuple[str, ...] | None:
+    def reclaimable_from(self, job: RunningJob, owner: str) -> tuple[str, ...] | None:
         """The accounts that would hold less if the job were reclaimed for `owner`; None: it cannot be reclaimed for
         `owner`."""
         if not self.left or not gpus_of(job):
@@ -47,8 +47,8 @@ class Borrowed:
             return None
         if guarantor is not None and guarantor in own:
             return None
-        funds = tuple(name for name in path if name in self.left and name not in own)
-        return funds if all(self.left[name] >= gpus_of(job) for name in funds) else None
+        reclaimable_from = tuple(name for name in path if name in self.left and name not in own)
+        return reclaimable_from if all(self.left[name] >= gpus_of(job) for name in reclaimable_from) else None
 
     def rank(self, job: RunningJob) -> int:
         """The rank of the job's account; jobs of a lower rank are reclaimed first."""
@@ -59,10 +59,10 @@ class Borrowed:
         """Reclaim all of these jobs for `owner`; False: some may not be reclaimed, and none is."""
         left = dict(self.left)
         for job in jobs:
-            funds = self.funds(job, owner)
-            if funds is None:
+            reclaimable_from = self.reclaimable_from(job, owner)
+            if reclaimable_from is None:
                 return False
-            for name in funds:
+            for name in reclaimable_from:
                 left[name] -= gpus_of(job)
         if any(left[name] < min(0, before) for name, before in self.left.items()):
             return False

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
-from gqd.sched.limits.ledger import Asker, Wanted, hours
+from gqd.sched.limits.ledger import LimitDemand, LimitSubject, hours
 from gqd.sched.placement.billing import amounts_of, billing_of
 from gqd.sched.placement.devices import cpus_near
 from gqd.sched.placement.placement import place as put
-from gqd.sched.preemption.partial_release import ids_of, part_of
-from gqd.sched.preemption.victims import Candidate, Choice, Wish
+from gqd.sched.preemption.partial_release import as_pseudo_job, ids_of
+from gqd.sched.preemption.victims import Candidate, PlacementQuery, VictimSet
 from gqd.sched.preemption.victims_exact import Part
 from gqd.sched.request import every_shape, share_in, wanted_in_all
-from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot, Stretch
+from gqd.sched.snapshot.model import PendingJob, ResizeBounds, RunningJob, Snapshot
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.timeline.timeline import Ends
-from gqd.state.plan import Gift, Growth
+from gqd.sched.timeline.timeline import EndTimes
+from gqd.state.plan import Growth, Shrink
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ Key: TypeAlias = tuple[JobId, str]
 """Key of a job's part on a node: (job, node)."""
 
 
-def spare_of(snapshot: Snapshot) -> dict[Key, RunningJob]:
+def releasable_parts(snapshot: Snapshot) -> dict[Key, RunningJob]:
     """The parts that elastic jobs outside reservations could release, as pseudo jobs."""
     if snapshot.inside is not None:
         return {}
     there = {node.name for node in snapshot.nodes}
-    parts = (part for one in snapshot.running if one.stretch is not None for part in spare(one))
+    parts = (part for one in snapshot.running if one.resize_bounds is not None for part in spare(one))
     return {key_of(one): one for one in parts if one.grants[0].node in there}
 
 
@@ -63,7 +63,7 @@ def key_of(part: RunningJob) -> Key:
     return part.job_id, part.grants[0].node
 
 
-def known_as(job: RunningJob) -> Key:
+def candidate_key(job: RunningJob) -> Key:
     """Key of a job (with an empty node) or of a releasable part."""
     return key_of(job) if job.is_part else (job.job_id, "")
 
@@ -80,33 +80,33 @@ def beside(node: str, part: Part, spare: Iterable[RunningJob]) -> Part:
 
 def spare(job: RunningJob) -> list[RunningJob]:
     """The parts that the job could release, as pseudo jobs; of an elastic number of nodes, one for each joined node."""
-    one = job.stretch
+    one = job.resize_bounds
     if one is None or job.preemptor is not None:
         return []
     if one.share is not None:
         ends_at = inf if job.ends_at is None else job.ends_at
-        nodes = [part_of(job, grant, ends_at, None) for grant in job.grants if grant.node in one.joined]
-        return [replace(part, lead_s=one.lead_s, stretch=one) for part in nodes]
+        nodes = [as_pseudo_job(job, grant, ends_at, None) for grant in job.grants if grant.node in one.joined]
+        return [replace(part, lead_s=one.lead_s, resize_bounds=one) for part in nodes]
     held = job.grants[0]
     gpus, cpus = mask_of(held.gpus) & ~mask_of(one.least), mask_of(held.cpus) & ~mask_of(one.least_cpus)
     if not gpus:
         return []
     grant = Grant(node=held.node, tasks=0, gpus=ids_of(gpus), cpus=ids_of(cpus) if one.cpus_per_gpu else ())
-    part = part_of(job, grant, inf if job.ends_at is None else job.ends_at, None)
-    return [replace(part, lead_s=one.lead_s, stretch=one)]
+    part = as_pseudo_job(job, grant, inf if job.ends_at is None else job.ends_at, None)
+    return [replace(part, lead_s=one.lead_s, resize_bounds=one)]
 
 
-def left_of(part: RunningJob, gift: Gift) -> RunningJob | None:
+def remainder_after(part: RunningJob, shrink: Shrink) -> RunningJob | None:
     """The part that the job could still release after this one; None: nothing."""
     held = part.grants[0]
-    if gift.is_node:
+    if shrink.is_node:
         return None
-    gpus = tuple(one for one in held.gpus if one not in gift.gpus)
-    cpus = tuple(one for one in held.cpus if one not in gift.cpus)
-    return replace(part, grants=(Grant(node=gift.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
+    gpus = tuple(one for one in held.gpus if one not in shrink.gpus)
+    cpus = tuple(one for one in held.cpus if one not in shrink.cpus)
+    return replace(part, grants=(Grant(node=shrink.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
 
 
-def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
+def no_more_than_needed(wish: PlacementQuery, choice: VictimSet) -> VictimSet | None:
     """The victim set with releases reduced to what is needed, and without parts of jobs that are stopped anyway."""
     ended = {one.job.job_id for one in choice.victims if not one.job.is_part}
     victims = [one for one in choice.victims if not one.job.is_part or one.job.job_id not in ended]
@@ -121,41 +121,41 @@ def no_more_than_needed(wish: Wish, choice: Choice) -> Choice | None:
             if wish.placed([*victims[:at], fewer, *victims[at + 1 :], *left]) is not None:
                 victims[at] = one = fewer
     grants = wish.placed([*victims, *left])
-    return None if grants is None else Choice(tuple(victims), grants)
+    return None if grants is None else VictimSet(tuple(victims), grants)
 
 
 def _is_node(part: RunningJob) -> bool:
-    return part.stretch is not None and part.stretch.share is not None
+    return part.resize_bounds is not None and part.resize_bounds.share is not None
 
 
 def _less(one: Candidate, part: Part, gpu: int) -> Part:
     """The part without this GPU and the CPUs that come with it."""
     cpus = ids_of(part.cpus)
-    per_gpu = 0 if one.job.stretch is None else one.job.stretch.cpus_per_gpu
+    per_gpu = 0 if one.job.resize_bounds is None else one.job.resize_bounds.cpus_per_gpu
     return part._replace(gpus=part.gpus & ~(1 << gpu), cpus=mask_of(cpus[per_gpu:]))
 
 
-def gifts_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Gift, ...]:
+def shrinks_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Shrink, ...]:
     """The releases of elastic jobs among the victims, reduced to what the grants use."""
-    gifts = []
+    shrinks = []
     for one in (each for each in victims if each.job.is_part):
         job, node = one.job, one.job.grants[0].node
-        if job.stretch is not None and _is_node(job):
-            gifts.append(_node_given(job, job.stretch.generation, now))
+        if job.resize_bounds is not None and _is_node(job):
+            shrinks.append(_node_given(job, job.resize_bounds.generation, now))
             continue
         used = mask_of(tuple(gpu for grant in grants if grant.node == node for gpu in grant.gpus))
         gpus, cpus = one.parts[0].gpus, one.parts[0].cpus
-        if job.stretch is None or not job.stretch.cpus_per_gpu:
+        if job.resize_bounds is None or not job.resize_bounds.cpus_per_gpu:
             gpus &= used
-        if gpus and job.stretch is not None:
+        if gpus and job.resize_bounds is not None:
             attempt_id, ends_at = AttemptId(job.job_id, job.attempt), now + job.lead_s
-            gifts.append(Gift(attempt_id, job.stretch.generation, node, ids_of(gpus), ends_at, ids_of(cpus)))
-    return tuple(gifts)
+            shrinks.append(Shrink(attempt_id, job.resize_bounds.generation, node, ids_of(gpus), ends_at, ids_of(cpus)))
+    return tuple(shrinks)
 
 
-def _node_given(job: RunningJob, generation: int, now: float) -> Gift:
+def _node_given(job: RunningJob, generation: int, now: float) -> Shrink:
     held = job.grants[0]
-    return Gift(
+    return Shrink(
         AttemptId(job.job_id, job.attempt),
         generation,
         held.node,
@@ -179,11 +179,13 @@ def growths(of: SchedulingPass) -> tuple[Growth, ...]:
     growing = [one for one in of.snapshot.running if _may_grow(of, one)]
     if not growing or of.resumes_at is not None:
         return ()
-    takes_cpus = any(one.stretch and (one.stretch.cpus_per_gpu or one.stretch.share) for one in growing)
+    takes_cpus = any(
+        one.resize_bounds and (one.resize_bounds.cpus_per_gpu or one.resize_bounds.share) for one in growing
+    )
     waiting, without_gpus = _waiting(of, takes_cpus)
-    of.protection.settle()
-    with_gpus = [one for one in growing if one.stretch is not None and one.stretch.share is None]
-    with_nodes = [one for one in growing if one.stretch is not None and one.stretch.share is not None]
+    of.planned_starts.resolve()
+    with_gpus = [one for one in growing if one.resize_bounds is not None and one.resize_bounds.share is None]
+    with_nodes = [one for one in growing if one.resize_bounds is not None and one.resize_bounds.share is not None]
     more_gpus = _more_gpus(of, with_gpus, waiting, without_gpus)
     return (*more_gpus, *_more_nodes(of, with_nodes, [*waiting, *without_gpus]))
 
@@ -197,25 +199,27 @@ def _more_gpus(
     grown: dict[JobId, tuple[RunningJob, list[Grant]]] = {}
     while queue:
         held, job_id, job = heappop(queue)
-        place = of.ground.places[job.grants[0].node]
+        place = of.eligibility.places[job.grants[0].node]
         if place not in free:
-            free[place] = of.guard.now.free_gpus[place] & ~_wanted_there(of, place, waiting)
-        takes_cpus = job.stretch is not None and job.stretch.cpus_per_gpu > 0
-        if takes_cpus and any(place in of.ground.standing(one.shape).capable.tolist() for one in without_gpus):
+            free[place] = of.backfill.now.free_gpus[place] & ~_wanted_there(of, place, waiting)
+        takes_cpus = job.resize_bounds is not None and job.resize_bounds.cpus_per_gpu > 0
+        if takes_cpus and any(
+            place in of.eligibility.eligible_nodes(one.shape).feasible.tolist() for one in without_gpus
+        ):
             continue
         more = _next_gpu(of, job, place, free[place])
         if more is None:
             continue
         free[place] &= ~mask_of(more.gpus)
         grown.setdefault(job_id, (job, []))[1].append(more)
-        if job.stretch is not None and held + 1 < job.stretch.most:
+        if job.resize_bounds is not None and held + 1 < job.resize_bounds.most:
             heappush(queue, (held + 1, job_id, job))
     return tuple(_growth(job, more) for job, more in grown.values())
 
 
 def _may_grow(of: SchedulingPass, job: RunningJob) -> bool:
-    one = job.stretch
-    if one is None or job.preemptor is not None or job.reservation or job.grants[0].node not in of.ground.places:
+    one = job.resize_bounds
+    if one is None or job.preemptor is not None or job.reservation or job.grants[0].node not in of.eligibility.places:
         return False
     if one.share is None:
         return len(job.grants[0].gpus) < one.most
@@ -243,34 +247,37 @@ def _waiting(of: SchedulingPass, takes_cpus: bool) -> tuple[list[PendingJob], li
 
 def _more_nodes(of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
     """Growth by a node for each job, the job with the fewest nodes first; no node that a pending job could use."""
-    wanted = {place for one in waiting for place in of.ground.standing(one.shape).capable.tolist()}
+    wanted = {place for one in waiting for place in of.eligibility.eligible_nodes(one.shape).feasible.tolist()}
     growths = []
     for job in sorted(growing, key=lambda one: (len(one.grants), one.job_id)):
-        if (grant := _next_node(of, job, wanted)) is not None and job.stretch is not None:
-            growths.append(Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant))
+        if (grant := _next_node(of, job, wanted)) is not None and job.resize_bounds is not None:
+            growths.append(Growth(AttemptId(job.job_id, job.attempt), job.resize_bounds.generation, grant))
     return growths
 
 
 def _next_node(of: SchedulingPass, job: RunningJob, wanted: set[int]) -> Grant | None:
     """The node on which the job's share fits best, charged to the ledger and the backfill profile; None without one."""
-    assert job.stretch is not None and job.stretch.share is not None, f"job {job.job_id} keeps what it has"
+    assert job.resize_bounds is not None and job.resize_bounds.share is not None, f"job {job.job_id} keeps what it has"
     own = {grant.node for one in of.draft.running if one.job_id == job.job_id for grant in one.grants}
-    ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.stretch.share)
-    places = [place for place in of.ground.standing(shape).available.tolist() if place not in wanted]
+    ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.resize_bounds.share)
+    places = [place for place in of.eligibility.eligible_nodes(shape).available.tolist() if place not in wanted]
     places = [place for place in places if _may_join(of.snapshot.nodes[place], own)]
     for _ in range(MOST_NODES_TRIED):
         of.spent += 1
-        grants = put(of.guard.now, shape, places, qos=job.qos) if places else None
+        grants = put(of.backfill.now, shape, places, qos=job.qos) if places else None
         if grants is None:
             return None
-        asker, more = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
-        if of.ledger.over(asker, more) is not None:
+        subject, more = (
+            LimitSubject(job.user, job.account, job.qos),
+            wanted_by(of.snapshot, job, of.eligibility.places, grants),
+        )
+        if of.ledger.exceeded_limit(subject, more) is not None:
             return None
-        if of.guard.make_room(grants, ends) is None:
-            of.ledger.take(asker, more)
-            of.guard.start(grants, ends)
+        if of.backfill.relocate_conflicting(grants, ends) is None:
+            of.ledger.take(subject, more)
+            of.backfill.start(grants, ends)
             return grants[0]
-        places.remove(of.ground.places[grants[0].node])
+        places.remove(of.eligibility.places[grants[0].node])
     return None
 
 
@@ -279,60 +286,63 @@ def _may_join(node: NodeFacts, own: set[str]) -> bool:
 
 
 def _growth(job: RunningJob, more: list[Grant]) -> Growth:
-    assert job.stretch is not None, f"job {job.job_id} keeps what it has"
+    assert job.resize_bounds is not None, f"job {job.job_id} keeps what it has"
     gpus, cpus = (gpu for one in more for gpu in one.gpus), (cpu for one in more for cpu in one.cpus)
     grant = Grant(node=job.grants[0].node, tasks=0, gpus=tuple(sorted(gpus)), cpus=tuple(sorted(cpus)))
-    return Growth(AttemptId(job.job_id, job.attempt), job.stretch.generation, grant)
+    return Growth(AttemptId(job.job_id, job.attempt), job.resize_bounds.generation, grant)
 
 
 def _next_gpu(of: SchedulingPass, job: RunningJob, place: int, free: int) -> Grant | None:
     """The first GPU that the job may have with its CPUs, charged to the ledger and the backfill profile; None
     without one."""
-    assert job.stretch is not None, f"job {job.job_id} keeps what it has"
+    assert job.resize_bounds is not None, f"job {job.job_id} keeps what it has"
     node = of.snapshot.nodes[place]
     if node.unavailable:
         return None
     ends = ends_of(job)
-    for gpu in ids_of(free & fitting(of.snapshot, place, job.stretch)):
-        free_cpus, free_gpus = of.guard.now.free_cpus[place], of.guard.now.free_gpus[place]
-        if free_cpus.bit_count() < job.stretch.cpus_per_gpu:
+    for gpu in ids_of(free & fitting(of.snapshot, place, job.resize_bounds)):
+        free_cpus, free_gpus = of.backfill.now.free_cpus[place], of.backfill.now.free_gpus[place]
+        if free_cpus.bit_count() < job.resize_bounds.cpus_per_gpu:
             return None
-        cpus = cpus_near(node, free_cpus, job.stretch.cpus_per_gpu, (gpu,), free_gpus)
+        cpus = cpus_near(node, free_cpus, job.resize_bounds.cpus_per_gpu, (gpu,), free_gpus)
         grants = (Grant(node=node.name, tasks=0, gpus=(gpu,), cpus=cpus),)
-        asker, wanted = Asker(job.user, job.account, job.qos), wanted_by(of.snapshot, job, of.ground.places, grants)
+        subject, wanted = (
+            LimitSubject(job.user, job.account, job.qos),
+            wanted_by(of.snapshot, job, of.eligibility.places, grants),
+        )
         of.spent += 1
-        if of.ledger.over(asker, wanted) is not None:
+        if of.ledger.exceeded_limit(subject, wanted) is not None:
             return None
-        if of.guard.make_room(grants, ends) is None:
-            of.ledger.take(asker, wanted)
-            of.guard.start(grants, ends)
+        if of.backfill.relocate_conflicting(grants, ends) is None:
+            of.ledger.take(subject, wanted)
+            of.backfill.start(grants, ends)
             return grants[0]
     return None
 
 
-def fitting(snapshot: Snapshot, place: int, one: Stretch) -> int:
+def fitting(snapshot: Snapshot, place: int, one: ResizeBounds) -> int:
     """Mask of the node's GPUs by which the job may grow."""
     return snapshot.nodes[place].fitting_mask(one.gpu_type, one.min_gpu_mem_mib)
 
 
-def ends_of(job: RunningJob) -> Ends:
+def ends_of(job: RunningJob) -> EndTimes:
     by_limit = inf if job.ends_at is None else job.ends_at
-    return Ends(by_limit, by_limit)
+    return EndTimes(by_limit, by_limit)
 
 
-def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grants: tuple[Grant, ...]) -> Wanted:
+def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grants: tuple[Grant, ...]) -> LimitDemand:
     """The demand on limits for more GPUs until the job's end."""
     amounts = amounts_of(grants, snapshot.nodes, places) | {"jobs": 0}
     billing = billing_of(snapshot.policy.billing, amounts, snapshot.limits.usage_factor(job.qos))
     left_s = None if job.ends_at is None else int(max(0.0, job.ends_at - snapshot.now))
-    return Wanted(amounts, hours(billing, left_s))
+    return LimitDemand(amounts, hours(billing, left_s))
 
 
 def _wanted_there(of: SchedulingPass, place: int, waiting: list[PendingJob]) -> int:
     """Mask of the node's GPUs that a pending job could use."""
     found, node = 0, of.snapshot.nodes[place]
     for job in waiting:
-        if place in of.ground.standing(job.shape).capable.tolist():
+        if place in of.eligibility.eligible_nodes(job.shape).feasible.tolist():
             for shape in every_shape(job.shape):
                 found |= node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
         if found == node.gpu_mask:

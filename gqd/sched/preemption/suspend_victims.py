@@ -21,24 +21,24 @@ from gqd.state.parked import without
 from gqd.state.records import mask_of
 
 if TYPE_CHECKING:
-    from gqd.sched.backfill.windows import Guard
-    from gqd.sched.reservation.windows import BookedWindow
+    from gqd.sched.backfill.windows import BackfillProfile
+    from gqd.sched.reservation.windows import ReservationWindow
 
 NOBODY: frozenset[JobId] = frozenset()
 
 
 def parkable(
-    guard: Guard, job: PendingJob, there: Iterable[RunningJob], known: Mapping[str, QosInfo]
+    backfill: BackfillProfile, job: PendingJob, there: Iterable[RunningJob], known: Mapping[str, QosInfo]
 ) -> frozenset[JobId]:
     """The running jobs that could be suspended for this job."""
     if not job.fits_beside:
         return NOBODY
-    windows: list[JobWindow | BookedWindow] = [one for one in guard.windows if one.job.job_id != job.job_id]
-    windows += guard.booked
+    windows: list[JobWindow | ReservationWindow] = [one for one in backfill.windows if one.job.job_id != job.job_id]
+    windows += backfill.booked
     return frozenset(
         one.job_id
         for one in there
-        if may_park(one, known) and not any(counts_on(guard, one, window) for window in windows)
+        if may_park(one, known) and not any(counts_on(backfill, one, window) for window in windows)
     )
 
 
@@ -48,13 +48,13 @@ def may_park(job: RunningJob, known: Mapping[str, QosInfo]) -> bool:
     return job.can_park and own is not None and own.preempt_mode is PreemptMode.SUSPEND
 
 
-def counts_on(guard: Guard, job: RunningJob, window: JobWindow | BookedWindow) -> bool:
+def counts_on(backfill: BackfillProfile, job: RunningJob, window: JobWindow | ReservationWindow) -> bool:
     """Whether the window may rely on resources that the job holds."""
     nodes = {grant.node for grant in job.grants}
     if any(grant.node in nodes for grant in window.grants):
         return True
     if isinstance(window, JobWindow) and window.profile is not None:  # it may be moved
-        here = {guard.places[node] for node in nodes if node in guard.places}
+        here = {backfill.places[node] for node in nodes if node in backfill.places}
         return not here.isdisjoint(int(one) for one in window.candidates)
     return False
 

@@ -37,18 +37,18 @@ LEAST_TURN = 20.0
 """Minimum length of a time slice in resume times."""
 
 
-class Taker(NamedTuple):
+class Contender(NamedTuple):
     """A pending job that could preempt others."""
 
     since: float
     """The submission time; the earlier job goes first (see `gqd.sched.snapshot.model.PendingJob`)."""
-    is_through: bool
+    has_used_first_quantum: bool
     """Whether the job has used its first quantum."""
     is_gang: bool
     """Whether the job runs on several nodes."""
 
 
-class Givers(NamedTuple):
+class Holders(NamedTuple):
     """Running jobs as columns; each `…_at` column holds the instant from which the condition is true."""
 
     since: Floats
@@ -61,8 +61,8 @@ class Givers(NamedTuple):
     is_gang: Booleans
 
 
-class GiversNow(NamedTuple):
-    """The conditions of `Givers` at one instant."""
+class HoldersNow(NamedTuple):
+    """The conditions of `Holders` at one instant."""
 
     since: Floats
     have_turned: Booleans
@@ -74,15 +74,15 @@ class GiversNow(NamedTuple):
     """The jobs run on one node."""
 
 
-def is_through(ran_s: float, rules: Scheduling) -> bool:
+def has_used_first_quantum(ran_s: float, rules: Scheduling) -> bool:
     """Whether a job that has run `ran_s` seconds over all its attempts has used its first quantum."""
     return ran_s >= rules.trial_s
 
 
-def givers_of(jobs: Sequence[RunningJob], rules: Scheduling) -> Givers:
+def holders_of(jobs: Sequence[RunningJob], rules: Scheduling) -> Holders:
     began_at = np.array([one.began_at + one.stood_s for one in jobs], np.float64)
     resume_s = _resumes_s(jobs, rules)
-    return Givers(
+    return Holders(
         since=np.array([one.since for one in jobs], np.float64),
         rested_at=began_at + LEAST_RUN * resume_s,
         turned_at=began_at + np.maximum(rules.turn_s, LEAST_TURN * resume_s),
@@ -97,18 +97,18 @@ def _resumes_s(jobs: Sequence[RunningJob], rules: Scheduling) -> Floats:
     return np.array([usual if one.resume_s is None else one.resume_s for one in jobs], np.float64)
 
 
-def gives_turn_at(givers: Givers, to: Taker) -> Floats:
+def sliceable_at(givers: Holders, to: Contender) -> Floats:
     """The instant from which each job may be preempted by this one if both continue; infinite: never."""
     in_turn = np.where(to.since < givers.since, givers.turned_at, np.inf)
-    at = np.maximum(in_turn if to.is_through else givers.rested_at, givers.through_at)
-    if not to.is_through:
+    at = np.maximum(in_turn if to.has_used_first_quantum else givers.rested_at, givers.through_at)
+    if not to.has_used_first_quantum:
         at = np.minimum(at, in_turn)
     return np.where(givers.is_gang & (not to.is_gang), np.inf, at)
 
 
-def givers_now(givers: Givers, now: float) -> GiversNow:
+def holders_now(givers: Holders, now: float) -> HoldersNow:
     are_through = givers.through_at <= now
-    return GiversNow(
+    return HoldersNow(
         since=givers.since,
         have_turned=givers.turned_at <= now,
         give_trials=are_through & (givers.rested_at <= now),
@@ -117,10 +117,10 @@ def givers_now(givers: Givers, now: float) -> GiversNow:
     )
 
 
-def give_turns_now(givers: GiversNow, to: Taker) -> Booleans:
-    """Mask of the jobs that this one may preempt now, by the rule of `gives_turn_at`."""
+def sliceable_now(givers: HoldersNow, to: Contender) -> Booleans:
+    """Mask of the jobs that this one may preempt now, by the rule of `sliceable_at`."""
     may = (givers.since > to.since) & givers.have_turned
-    may = may & givers.are_through if to.is_through else may | givers.give_trials
+    may = may & givers.are_through if to.has_used_first_quantum else may | givers.give_trials
     return may if to.is_gang else may & givers.are_single
 
 
@@ -150,6 +150,6 @@ def latest_first(jobs: Sequence[RunningJob]) -> Integers:
     return ranks
 
 
-def worth_it_at(waits_since: float, price_gpu_s: float, gpus: int) -> float:
+def pays_off_at(waits_since: float, price_gpu_s: float, gpus: int) -> float:
     """The instant from which a job waiting since `waits_since` may preempt at this price for its `gpus` GPUs."""
     return waits_since + math.ceil(PATIENCE * price_gpu_s / max(1, gpus))

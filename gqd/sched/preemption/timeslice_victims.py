@@ -18,18 +18,18 @@ from gq.model.ids import JobId
 from gqd.sched.preemption.reclaim import gpus_of
 from gqd.sched.preemption.timeslice import (
     OF_GANG,
-    Givers,
-    GiversNow,
-    Taker,
-    give_turns_now,
-    givers_now,
-    givers_of,
-    gives_turn_at,
-    is_through,
+    Contender,
+    Holders,
+    HoldersNow,
+    has_used_first_quantum,
+    holders_now,
+    holders_of,
     latest_first,
     least_lost_s,
     lost_s,
-    worth_it_at,
+    pays_off_at,
+    sliceable_at,
+    sliceable_now,
 )
 from gqd.sched.preemption.victims import Cost
 from gqd.sched.request import wanted_in_all
@@ -47,7 +47,7 @@ def that_give_turns(jobs: Iterable[RunningJob], known: Mapping[str, QosInfo]) ->
     return [one for one in jobs if one.comes_back and one.qos in names]
 
 
-class Turns:
+class TimesliceVictims:
     def __init__(self, snapshot: Snapshot, there: Iterable[RunningJob]) -> None:
         """`there`: the jobs that may be preempted now."""
         self._now = snapshot.now
@@ -61,12 +61,12 @@ class Turns:
         """The earliest submission of jobs without victims, by (has used its first quantum, runs on several nodes)."""
 
     @cached_property
-    def _givers(self) -> Givers:
-        return givers_of(self._jobs, self._rules)
+    def _givers(self) -> Holders:
+        return holders_of(self._jobs, self._rules)
 
     @cached_property
-    def _now_told(self) -> GiversNow:
-        return givers_now(self._givers, self._now)
+    def _now_told(self) -> HoldersNow:
+        return holders_now(self._givers, self._now)
 
     @cached_property
     def _there(self) -> list[RunningJob]:
@@ -85,12 +85,12 @@ class Turns:
         """The jobs that this one may preempt now."""
         if not self._jobs:
             return []
-        taker = Taker(job.since, is_through(job.ran_s, self._rules), is_gang)
-        may = give_turns_now(self._now_told, taker) & self._is_there
+        taker = Contender(job.since, has_used_first_quantum(job.ran_s, self._rules), is_gang)
+        may = sliceable_now(self._now_told, taker) & self._is_there
         return [self._ids[one] for one in may.nonzero()[0].tolist()]
 
     def note_waiting(self, job: PendingJob, is_gang: bool) -> None:
-        key = (is_through(job.ran_s, self._rules), is_gang)
+        key = (has_used_first_quantum(job.ran_s, self._rules), is_gang)
         self._waiting[key] = min(job.since, self._waiting.get(key, inf))
 
     def changes_at(self, but: Collection[JobId], started: Iterable[RunningJob]) -> float:
@@ -99,12 +99,12 @@ class Turns:
         if not self._waiting:
             return inf
         stays = np.array([one not in but for one in self._ids], np.bool_)
-        others = givers_of(that_give_turns(started, self._known), self._rules)
+        others = holders_of(that_give_turns(started, self._known), self._rules)
         at = inf
         for key, since in self._waiting.items():
-            taker = Taker(since, *key)
-            at = min(at, self._next(gives_turn_at(self._givers, taker)[stays]))
-            at = min(at, self._next(gives_turn_at(others, taker)))
+            taker = Contender(since, *key)
+            at = min(at, self._next(sliceable_at(self._givers, taker)[stays]))
+            at = min(at, self._next(sliceable_at(others, taker)))
         return at
 
     def _next(self, at: Floats) -> float:
@@ -122,15 +122,15 @@ class Turns:
     def _loss(self, job: RunningJob) -> float:
         return max(1, gpus_of(job)) * lost_s(job, self._rules, self._now)
 
-    def worth_it_at(self, job: PendingJob, price_gpu_s: float) -> float:
+    def pays_off_at(self, job: PendingJob, price_gpu_s: float) -> float:
         """When the job may preempt at this price."""
-        return worth_it_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
+        return pays_off_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
 
     def least_price(self, of: SchedulingPass, job: PendingJob) -> float:
         """A lower bound in GPU-seconds on the price of any sufficient set of victims."""
         wanted = wanted_in_all(job.shape)[0]
-        places = of.ground.available(job, of.snapshot.now)
-        free = of.guard.now.gpu_counts[places]
-        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= of.ground.most_gpus)
+        places = of.eligibility.available(job, of.snapshot.now)
+        free = of.backfill.now.gpu_counts[places]
+        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= of.eligibility.most_gpus)
         there = int(free.max(initial=0) if is_on_one else free.sum())
         return max(1, wanted - there) * self._least_lost_s

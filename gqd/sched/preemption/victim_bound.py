@@ -20,7 +20,7 @@ def gpus_at(job: RunningJob, places: Mapping[str, int]) -> GpusAt:
     return tuple([(places[node], gpus.bit_count()) for node, _, gpus in job.cells if node in places])
 
 
-def useful_places(overlay: Overlay, shape: Shape, places: Integers, leaving: Iterable[GpusAt]) -> Integers:
+def promising_nodes(overlay: Overlay, shape: Shape, places: Integers, leaving: Iterable[GpusAt]) -> Integers:
     """The nodes with enough GPUs to be of use when all of `leaving` are gone; empty if they do not suffice.
 
     Only GPUs are counted.

@@ -53,7 +53,7 @@ class Candidate:
     cost: Cost
     parts: tuple[Part, ...]
     """The parts that the pending job may use."""
-    funds: tuple[str, ...] | None = None
+    reclaimable_from: tuple[str, ...] | None = None
     """The accounts from which the job's GPUs are reclaimed; None: the job is a victim for another reason."""
     rank: int = 0
     """Among candidates of equal cost the lower rank is preempted first."""
@@ -65,14 +65,14 @@ class Candidate:
         return gpus_of(self.job)
 
 
-def parking(one: Candidate) -> Candidate:
+def as_suspended(one: Candidate) -> Candidate:
     """The candidate as one that is suspended."""
     parts = tuple(Part(part.place, part.cpus, part.gpus, 0) for part in one.parts)
     return replace(one, cost=Cost(0.0, 0.0, 1), parts=parts, parks=True)
 
 
 @dataclass(slots=True)
-class Wish:
+class PlacementQuery:
     """The job to place and the resources to place it on."""
 
     overlay: Overlay
@@ -81,7 +81,7 @@ class Wish:
     places: Integers
     waited_s: float
     qos: str
-    funds: Mapping[str, int] = field(default_factory=dict)
+    reclaimable_from: Mapping[str, int] = field(default_factory=dict)
     """GPUs that may be reclaimed, by account."""
     spent: int = 0
     """Number of trial placements."""
@@ -100,7 +100,7 @@ class Wish:
         return grants
 
 
-class Choice(NamedTuple):
+class VictimSet(NamedTuple):
     victims: tuple[Candidate, ...]
     grants: tuple[Grant, ...]
 
@@ -110,7 +110,7 @@ class Choice(NamedTuple):
         return frozenset(one.job.job_id for one in self.victims if one.parks)
 
 
-def choose(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
+def choose(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSet | None:
     """The cheapest sufficient set of victims; None: not even all candidates suffice.
 
     If the set reclaims more from an account than allowed, the search is repeated among the cheapest candidates within
@@ -122,14 +122,14 @@ def choose(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
     return _cheapest(wish, _within_funds(wish, candidates))
 
 
-def _is_covered(wish: Wish, victims: Iterable[Candidate]) -> bool:
+def _is_covered(wish: PlacementQuery, victims: Iterable[Candidate]) -> bool:
     taken = Counter[str]()
     for one in victims:
-        taken.update(dict.fromkeys(one.funds or (), one.gpus))
-    return all(count <= wish.funds.get(name, 0) for name, count in taken.items())
+        taken.update(dict.fromkeys(one.reclaimable_from or (), one.gpus))
+    return all(count <= wish.reclaimable_from.get(name, 0) for name, count in taken.items())
 
 
-def _within_funds(wish: Wish, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _within_funds(wish: PlacementQuery, candidates: Sequence[Candidate]) -> list[Candidate]:
     """The cheapest candidates that may all be reclaimed together."""
     chosen: list[Candidate] = []
     for one in sorted(candidates, key=_in_order):
@@ -142,7 +142,7 @@ def _in_order(one: Candidate) -> tuple[Cost, int, int]:
     return one.cost, one.rank, one.job.job_id
 
 
-def _cheapest(wish: Wish, candidates: Sequence[Candidate]) -> Choice | None:
+def _cheapest(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSet | None:
     """The cheapest sufficient set, with no regard to allowances of accounts.
 
     If the demand on each node is a number, sets are chosen by node (`gqd.sched.preemption.victims_exact`); else sets
@@ -174,7 +174,7 @@ def weights_of(candidates: Sequence[Candidate]) -> list[float]:
 
 
 def _first_that_suffices(
-    wish: Wish, candidates: Sequence[Candidate], weights: Sequence[float]
+    wish: PlacementQuery, candidates: Sequence[Candidate], weights: Sequence[float]
 ) -> Sequence[Candidate] | None:
     """The first sufficient set in the order of cost; None: too many had to be tried."""
     sets: list[tuple[float, tuple[int, ...]]] = [(weights[0], (0,))]
@@ -191,7 +191,7 @@ def _first_that_suffices(
     return None
 
 
-def _without_nodes(wish: Wish, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _without_nodes(wish: PlacementQuery, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Drop candidates node by node, those on the most expensive node first, as long as the rest suffices."""
     lost: dict[int, float] = {}
     for one in candidates:
@@ -205,7 +205,7 @@ def _without_nodes(wish: Wish, candidates: Sequence[Candidate]) -> Sequence[Cand
     return left
 
 
-def _least(wish: Wish, chosen: Sequence[Candidate]) -> Choice | None:
+def _least(wish: PlacementQuery, chosen: Sequence[Candidate]) -> VictimSet | None:
     """The set without victims that could stay; the most expensive are dropped first."""
     left = list(chosen)
     for one in sorted(chosen, key=_in_order, reverse=True):
@@ -213,4 +213,4 @@ def _least(wish: Wish, chosen: Sequence[Candidate]) -> Choice | None:
         if wish.placed(fewer) is not None:
             left = fewer
     grants = wish.placed(left)
-    return None if grants is None else Choice(tuple(left), grants)
+    return None if grants is None else VictimSet(tuple(left), grants)

@@ -17,7 +17,7 @@ from gqd.state.index.queue import NEVER, Columns, Floats, Integers, Labels
 SAMPLE_SIZES = (0, 1, 7, 1000)
 
 
-def breach(name: str, factor: object) -> str:
+def violation(name: str, factor: object) -> str:
     """How a site's factor violates the contract; empty if it keeps to the contract."""
     if not name.isidentifier():
         return "its name is not a word of letters, digits and `_`"
@@ -25,10 +25,10 @@ def breach(name: str, factor: object) -> str:
         return f"`{name}` is a factor of gq's own"
     if not callable(factor):
         return "it is not a function"
-    return next(filter(None, (breach_on(factor, sample(size)) for size in SAMPLE_SIZES)), "")
+    return next(filter(None, (violation_on(factor, sample(size)) for size in SAMPLE_SIZES)), "")
 
 
-def breach_on(factor: Callable[[Columns], object], jobs: Columns) -> str:
+def violation_on(factor: Callable[[Columns], object], jobs: Columns) -> str:
     """How a factor violates the contract on these jobs; empty if it keeps to the contract."""
     count = len(jobs.job_id)
     try:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gq.model.scheduling import Scheduling
-from gqd.sched.limits.ledger import Asker, Ledger, LimitView
-from gqd.sched.limits.over_limit import kept_back
+from gqd.sched.limits.ledger import Ledger, LimitSubject, LimitView
+from gqd.sched.limits.over_limit import over_limit_mask
 from gqd.sched.priority.factors import (
     dues,
     fair_shares,
@@ -48,7 +48,7 @@ class Order(NamedTuple):
     """The band of each job (see `gqd.sched.snapshot.model.PendingColumns`)."""
     priority: Integers
     """The priority of each job; zeros where the policy orders the queue by another rule."""
-    kept_back: tuple[Asker, ...]
+    kept_back: tuple[LimitSubject, ...]
     """Subjects that have further jobs, left out because limits stop them."""
 
 
@@ -63,9 +63,9 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
     is_ready = (queue.integers("is_open") > 0) & (queue.floats("begin_at") <= now)
     if not is_up.all():
         is_ready &= is_up[queue.integers("partition")]
-    askers: tuple[Asker, ...] = ()
+    askers: tuple[LimitSubject, ...] = ()
     if limits.binds and int(is_ready.sum()) > MOST_ONE_BY_ONE:
-        mask, askers = kept_back(queue, Ledger(limits), policy.billing)
+        mask, askers = over_limit_mask(queue, Ledger(limits), policy.billing)
         is_ready &= ~mask
     places = np.flatnonzero(is_ready)
     ids = queue.integers("job_id")[places]

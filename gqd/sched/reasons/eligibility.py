@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gq.model.ids import JobId
-from gqd.sched.placement.feasible import capable_places, usable_places
-from gqd.sched.reasons.unschedulable import why_hopeless
+from gqd.sched.placement.feasible import eligible_places, feasible_places
+from gqd.sched.reasons.unschedulable import never_fits_reason
 from gqd.sched.request import Shape
-from gqd.sched.snapshot.model import Booked, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.model import PendingJob, PendingJobs, ReservedOccurrence, RunningJob, Snapshot
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.queue_scan import QueueScan
-from gqd.sched.timeline.timeline import Course, Ending, course_of, ending_of
+from gqd.sched.timeline.timeline import Release, RunEstimate, release_of, run_estimate
 from gqd.state.index.queue import Floats, Integers
 from gqd.state.plan import NoNodes, Wait
 from gqd.state.policy import Policy
@@ -31,11 +31,11 @@ KEPT_SHAPES = 100_000
 
 
 @dataclass(slots=True, frozen=True)
-class Standing:
+class EligibleNodes:
     """Node indices for a shape, each a subset of the one before."""
 
-    usable: Integers
-    capable: Integers
+    eligible: Integers
+    feasible: Integers
     """Eligible nodes with room for at least one unit when they are empty."""
     available: Integers
     """Feasible nodes that may get jobs now."""
@@ -50,10 +50,10 @@ class Kind(NamedTuple):
 
 class _Run(NamedTuple):
     job: RunningJob
-    course: Course
-    by_limit: Ending
+    course: RunEstimate
+    by_limit: Release
     """The release at the time limit, valid until that instant."""
-    expected: Ending
+    expected: Release
     """The release at the expected end, valid until that instant: nothing moves it earlier."""
     is_limited: bool
     expected_at: float
@@ -61,7 +61,7 @@ class _Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ground:
+class EligibilityCache:
     nodes: tuple[NodeFacts, ...]
     policy: Policy
     places: dict[str, int] = field(init=False)
@@ -71,16 +71,16 @@ class Ground:
     source: object = None
     """The source of the shape codes in `kinds` (see `gqd.sched.snapshot.model.PendingColumns`)."""
     kinds: dict[int, Kind] = field(default_factory=dict)
-    _standings: dict[Shape, Standing] = field(default_factory=dict)
+    _eligible_nodes: dict[Shape, EligibleNodes] = field(default_factory=dict)
     _runs: dict[JobId, _Run] = field(default_factory=dict)
     _running: Sequence[RunningJob] = ()
     """The running jobs described by the next three fields."""
-    _by_limit: list[Ending] = field(default_factory=list)
+    _by_limit: list[Release] = field(default_factory=list)
     """Releases of jobs that have a time limit."""
     _ending: list[_Run] = field(default_factory=list)
     """Jobs that are expected to end; `_expected_at` has the instants."""
     _expected_at: Floats = field(default_factory=lambda: np.zeros(0))
-    _hopeless: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
+    _never_fits: dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait | None] = field(default_factory=dict)
     _members: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     _gpus: dict[str, int] = field(default_factory=dict)
 
@@ -91,24 +91,24 @@ class Ground:
 
     def is_of(self, snapshot: Snapshot) -> bool:
         is_same = self.policy is snapshot.policy or self.policy == snapshot.policy
-        return is_same and self.nodes == snapshot.nodes and len(self._standings) < KEPT_SHAPES
+        return is_same and self.nodes == snapshot.nodes and len(self._eligible_nodes) < KEPT_SHAPES
 
-    def standing(self, shape: Shape) -> Standing:
-        known = self._standings.get(shape)
+    def eligible_nodes(self, shape: Shape) -> EligibleNodes:
+        known = self._eligible_nodes.get(shape)
         if known is None:
-            known = self._standings[shape] = self._standing_of(shape)
+            known = self._eligible_nodes[shape] = self._find_eligible_nodes(shape)
         return known
 
-    def _standing_of(self, shape: Shape) -> Standing:
+    def _find_eligible_nodes(self, shape: Shape) -> EligibleNodes:
         partition = self.policy.partition(shape.partition)
         if partition is None:
             nowhere = np.zeros(0, np.int64)
-            return Standing(nowhere, nowhere, nowhere)
-        usable = usable_places(self.nodes, shape, partition)
-        capable = capable_places(self.nodes, shape, usable)
-        return Standing(usable, capable, capable[self.is_up[capable]])
+            return EligibleNodes(nowhere, nowhere, nowhere)
+        eligible = eligible_places(self.nodes, shape, partition)
+        feasible = feasible_places(self.nodes, shape, eligible)
+        return EligibleNodes(eligible, feasible, feasible[self.is_up[feasible]])
 
-    def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Ending]:
+    def endings(self, running: Sequence[RunningJob], now: float, by_limit: bool) -> list[Release]:
         """The releases of running jobs, by their limits or by their expected ends; jobs without such an end are left
         out."""
         if running is not self._running or not isinstance(running, tuple):
@@ -139,32 +139,32 @@ class Ground:
         self._ending, self._expected_at = runs, expected_at
 
     def _run_of(self, job: RunningJob) -> _Run:
-        course = course_of(job, self.policy.scheduling)
-        ending = ending_of(course.limit_at, self.places, job.grants)
+        course = run_estimate(job, self.policy.scheduling)
+        ending = release_of(course.limit_at, self.places, job.grants)
         expected_at = min(course.began_at + course.length_s, course.limit_at)
         return _Run(job, course, ending, ending.moved(expected_at), course.limit_at < inf, expected_at)
 
     def available(self, job: PendingJob, now: float) -> Integers:
         """The nodes that the job may use now."""
-        known = self.standing(job.shape).available
+        known = self.eligible_nodes(job.shape).available
         if not job.avoid:
             return known
         avoided = {self.places.get(name) for name, until in job.avoid if until > now}
         return np.array([one for one in known.tolist() if one not in avoided], np.int64)
 
-    def hopeless(self, snapshot: Snapshot, job: PendingJob) -> Wait | None:
+    def never_fits_reason(self, snapshot: Snapshot, job: PendingJob) -> Wait | None:
         """Why the job could not start even if all available nodes were empty; None if it could."""
         key = (job.shape, tuple(one for one in job.avoid if one[1] > snapshot.now))
-        if key not in self._hopeless:
-            of = self.standing(job.shape)
+        if key not in self._never_fits:
+            of = self.eligible_nodes(job.shape)
             available = self.available(job, snapshot.now)
             if self.policy.partition(job.shape.partition) is None:
-                self._hopeless[key] = NoNodes(job.shape.partition)
+                self._never_fits[key] = NoNodes(job.shape.partition)
             else:
-                self._hopeless[key] = why_hopeless(
-                    snapshot, job, of.usable.tolist(), of.capable.tolist(), available.tolist()
+                self._never_fits[key] = never_fits_reason(
+                    snapshot, job, of.eligible.tolist(), of.feasible.tolist(), available.tolist()
                 )
-        return self._hopeless[key]
+        return self._never_fits[key]
 
     def kinds_of(self, scan: QueueScan, pending: PendingJobs) -> list[Kind]:
         """The kind of each shape in the scan."""
@@ -200,23 +200,23 @@ class Ground:
 
 
 @dataclass(slots=True)
-class Grounds:
+class EligibilityCaches:
     """The caches of the cluster and of each reservation occurrence."""
 
-    _by_occurrence: dict[tuple[str, int], Ground] = field(default_factory=dict)
+    _by_occurrence: dict[tuple[str, int], EligibilityCache] = field(default_factory=dict)
 
-    def of(self, snapshot: Snapshot) -> Ground:
+    def of(self, snapshot: Snapshot) -> EligibilityCache:
         key = _key(snapshot.inside)
         known = self._by_occurrence.get(key)
         if known is None or not known.is_of(snapshot):
-            known = self._by_occurrence[key] = Ground(snapshot.nodes, snapshot.policy)
+            known = self._by_occurrence[key] = EligibilityCache(snapshot.nodes, snapshot.policy)
         return known
 
-    def forget_all_but(self, booked: Sequence[Booked]) -> None:
+    def forget_all_but(self, booked: Sequence[ReservedOccurrence]) -> None:
         if len(self._by_occurrence) > 1:
             still = {_key(one) for one in (None, *booked)}
-            self._by_occurrence = {key: ground for key, ground in self._by_occurrence.items() if key in still}
+            self._by_occurrence = {key: eligibility for key, eligibility in self._by_occurrence.items() if key in still}
 
 
-def _key(inside: Booked | None) -> tuple[str, int]:
+def _key(inside: ReservedOccurrence | None) -> tuple[str, int]:
     return ("", 0) if inside is None else (inside.name, inside.number)

@@ -11,7 +11,7 @@ from gq.model.constraint import All
 from gq.near_miss import nearest
 from gq.units import format_memory
 from gqd.sched.placement.constraints import constraint_of, meets, unknown_name
-from gqd.sched.placement.feasible import admits, capacities, keeps_cores, usable_places
+from gqd.sched.placement.feasible import admits, capacities, eligible_places, keeps_cores
 from gqd.sched.placement.placement import Places, place
 from gqd.sched.request import ANY_NUMBER, Shape, demand_for_units, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay
@@ -42,7 +42,7 @@ def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:
     return None
 
 
-def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places, per_gpu: int) -> Infeasible | None:
+def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, eligible: Places, per_gpu: int) -> Infeasible | None:
     """The refusal of a job without GPUs that needs CPUs reserved for GPUs; None if it fits beside them.
 
     CPUs are reserved for each idle GPU; and a job that holds all GPUs of a node also holds one of its CPUs.
@@ -54,9 +54,9 @@ def all_cores_kept(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places, p
     busy = [node.cpus - bool(node.gpu_mask) for node in nodes]
     at_best = Overlay(nodes, [(1 << cpus) - 1 for cpus in busy], [0] * len(nodes), best.free_memory_mib)
     at_best.cores_kept = per_gpu
-    if place(at_best, shape, usable) is not None:
+    if place(at_best, shape, eligible) is not None:
         return None
-    idle = max(nodes[int(one)].cpus - per_gpu * nodes[int(one)].gpu_mask.bit_count() for one in usable)
+    idle = max(nodes[int(one)].cpus - per_gpu * nodes[int(one)].gpu_mask.bit_count() for one in eligible)
     why = f"it asks for {counted(wanted_in_all(shape)[1], 'CPUs')} and no GPUs, and of its nodes' CPUs"
     why += f" {per_gpu} are kept for each GPU until a job takes it"
     fewer = f"ask for at most {counted(idle, 'CPUs')} per node" if idle > 0 else "ask for GPUs, or for fewer CPUs"
@@ -67,7 +67,7 @@ def unmet_constraint(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Part
     """The refusal of a job whose constraint no node meets; None if the constraint is not what leaves it without
     nodes."""
     for one in every_shape(shape):
-        others = usable_places(nodes, one._replace(constraint=""), partition).tolist()
+        others = eligible_places(nodes, one._replace(constraint=""), partition).tolist()
         facts = [nodes[place_] for place_ in others]
         if not one.constraint or not facts or any(admits(one, node) for node in facts):
             continue
@@ -100,17 +100,17 @@ def _nearly(facts: list[NodeFacts], shape: Shape) -> str:
     return f"part {met.index(0) + 1} of it is met by no node"
 
 
-def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, usable: Places) -> Infeasible:
+def infeasible(nodes: tuple[NodeFacts, ...], shape: Shape, eligible: Places) -> Infeasible:
     """The limit of the nodes that the request exceeds, with a hint on what would fit."""
-    usable = [int(one) for one in usable]
+    eligible = [int(one) for one in eligible]
     if shape.roles:
-        return _infeasible_roles(nodes, shape, usable)
-    facts = [nodes[one] for one in usable]
+        return _infeasible_roles(nodes, shape, eligible)
+    facts = [nodes[one] for one in eligible]
     return (
         _no_such_gpus(facts, shape)
         or _too_large(facts, shape)
         or _no_such_resource(facts, shape)
-        or _not_at_once(nodes, shape, usable)
+        or _not_at_once(nodes, shape, eligible)
         or _too_few_of_a_kind(facts, shape)
         or _too_many(facts, shape)
     )
@@ -171,8 +171,8 @@ def _no_such_resource(facts: list[NodeFacts], shape: Shape) -> Infeasible | None
     return None
 
 
-def _not_at_once(nodes: tuple[NodeFacts, ...], shape: Shape, usable: list[int]) -> Infeasible | None:
-    if np.any(capacities(Overlay.empty(nodes), shape, as_node_indices(usable))):
+def _not_at_once(nodes: tuple[NodeFacts, ...], shape: Shape, eligible: list[int]) -> Infeasible | None:
+    if np.any(capacities(Overlay.empty(nodes), shape, as_node_indices(eligible))):
         return None
     demand = demand_for_units(shape, 1)
     parts = [counted(demand.gpus, "GPUs") + _kind(shape)] if demand.gpus else []
@@ -198,19 +198,19 @@ def _too_few_of_a_kind(facts: list[NodeFacts], shape: Shape) -> Infeasible | Non
     return None
 
 
-def _infeasible_roles(nodes: tuple[NodeFacts, ...], gang: Shape, usable: list[int]) -> Infeasible:
+def _infeasible_roles(nodes: tuple[NodeFacts, ...], gang: Shape, eligible: list[int]) -> Infeasible:
     """The refusal of the first role that does not fit alone; else the roles do not fit together."""
     for name, role in gang.roles:
-        own = [one for one in usable if admits(role, nodes[one])]
+        own = [one for one in eligible if admits(role, nodes[one])]
         if not own:
             return Infeasible(why=f"role `{name}` may use none of its nodes", hint="gqinfo -N lists the nodes")
         if place(Overlay.empty(nodes), role, own) is None:
             alone = infeasible(nodes, role, own)
             return Infeasible(why=f"role `{name}`: {alone.why}", hint=alone.hint)
     names = ", ".join(f"`{name}`" for name, _ in gang.roles)
-    most = "" if gang.nodes_max >= len(usable) else f", at most {gang.nodes_max} of them"
+    most = "" if gang.nodes_max >= len(eligible) else f", at most {gang.nodes_max} of them"
     return Infeasible(
-        why=f"its roles {names} do not fit beside each other on the {counted(len(usable), 'nodes')} it may use{most}",
+        why=f"its roles {names} do not fit beside each other on the {counted(len(eligible), 'nodes')} it may use{most}",
         hint="ask for less in one of them, or for fewer tasks",
     )
 

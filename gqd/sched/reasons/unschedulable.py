@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gqd.sched.placement.feasible import capacities, keeps_cores, kept_cores, usable_places
+from gqd.sched.placement.feasible import capacities, eligible_places, keeps_cores, kept_cores
 from gqd.sched.placement.placement import Places, holds_out_for_preferred, place
 from gqd.sched.placement.roles import homeless_role
 from gqd.sched.reasons.infeasible import counted as counted
@@ -33,28 +33,28 @@ from gqd.state.records import mask_of
 MAX_HOLDERS = 50
 
 
-def why_hopeless(
-    snapshot: Snapshot, job: PendingJob, usable: Places, capable: Places, available: Places
+def never_fits_reason(
+    snapshot: Snapshot, job: PendingJob, eligible: Places, feasible: Places, available: Places
 ) -> Wait | None:
     """Why the job could not start even if its available nodes were empty; None: the job only waits for other jobs.
 
-    `usable`: nodes the job may use; `capable`: those with room for one unit; `available`: those that are also up.
+    `eligible`: nodes the job may use; `feasible`: those with room for one unit; `available`: those that are also up.
     """
     if (licenses := too_many_licenses(snapshot.policy, job.shape)) is not None:
         return licenses
-    if not len(usable):
+    if not len(eligible):
         partition = snapshot.policy.partition(job.shape.partition)
         unmet = None if partition is None else unmet_constraint(snapshot.nodes, job.shape, partition)
         return unmet or NoNodes(job.shape.partition)
     empty = Overlay.empty(snapshot.nodes)
     if place(empty, job.shape, available) is not None:
         return None
-    if place(empty, job.shape, capable) is not None:
-        return _unavailable(snapshot, job, capable, available)
+    if place(empty, job.shape, feasible) is not None:
+        return _unavailable(snapshot, job, feasible, available)
     whole = tuple(node.whole() for node in snapshot.nodes)
-    if place(Overlay.empty(whole), job.shape, usable) is not None:
-        return _drained(snapshot, usable)
-    return infeasible(whole, job.shape, usable)
+    if place(Overlay.empty(whole), job.shape, eligible) is not None:
+        return _drained(snapshot, eligible)
+    return infeasible(whole, job.shape, eligible)
 
 
 # ── what it waits for now ─────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +210,7 @@ def _free_elsewhere(snapshot: Snapshot, overlay: Overlay, shape: Shape, places: 
     if partition is None:
         return 0
     anywhere = shape._replace(constraint="", nodelist=(), exclude=())
-    others = set(map(int, usable_places(snapshot.nodes, anywhere, partition))) - set(map(int, places))
+    others = set(map(int, eligible_places(snapshot.nodes, anywhere, partition))) - set(map(int, places))
     available = [place for place in sorted(others) if not snapshot.nodes[place].unavailable]
     if resource == "idle nodes":
         return _idle_nodes(overlay, as_node_indices(available))
@@ -315,9 +315,9 @@ def _holders(
     return tuple(holder for _, holder in holders[:MAX_HOLDERS])
 
 
-def _unavailable(snapshot: Snapshot, job: PendingJob, capable: Places, available: Places) -> Unavailable:
+def _unavailable(snapshot: Snapshot, job: PendingJob, feasible: Places, available: Places) -> Unavailable:
     own = dict(job.avoid)
-    out = [snapshot.nodes[one] for one in sorted({*map(int, capable)} - {*map(int, available)})]
+    out = [snapshot.nodes[one] for one in sorted({*map(int, feasible)} - {*map(int, available)})]
     nodes = tuple((node.name, node.unavailable or "left out after its own launch failed there") for node in out)
     backoffs = {node.name: max(node.backoff_until, own.get(node.name, 0.0)) for node in out}
     later = {name: until for name, until in backoffs.items() if until > snapshot.now}
@@ -325,8 +325,8 @@ def _unavailable(snapshot: Snapshot, job: PendingJob, capable: Places, available
     return Unavailable(nodes=nodes, left_out=tuple(later), until=until)
 
 
-def _drained(snapshot: Snapshot, usable: Places) -> Unavailable:
+def _drained(snapshot: Snapshot, eligible: Places) -> Unavailable:
     """The reason if the job would fit with GPUs that are drained."""
-    nodes = [snapshot.nodes[one] for one in usable if snapshot.nodes[one].drained]
+    nodes = [snapshot.nodes[one] for one in eligible if snapshot.nodes[one].drained]
     counts = [(node.name, sum(mask.bit_count() for _, mask in node.drained)) for node in nodes]
     return Unavailable(nodes=tuple((name, f"short of {counted(count, 'drained GPUs')}") for name, count in counts))

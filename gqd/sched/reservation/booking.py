@@ -22,7 +22,7 @@ from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node import NodeFacts
-from gqd.sched.timeline.timeline import Timeline, ending_of
+from gqd.sched.timeline.timeline import Timeline, release_of
 
 MAX_TRIES = 300
 """Maximum number of instants at which an offer is searched."""
@@ -35,7 +35,7 @@ WHOLE_S = 60
 """Offers begin on a multiple of this many seconds where possible."""
 
 
-class Kept(NamedTuple):
+class ReservedGrants(NamedTuple):
     """Grants that are reserved from `at` until `until`."""
 
     at: float
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
     grants: tuple[Grant, ...]
 
 
-class Held(NamedTuple):
+class HeldGrants(NamedTuple):
     """Grants that a job holds until `until` at the latest; infinite: unknown."""
 
     until: float
@@ -57,14 +57,14 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Book:
+class AvailabilityProfile:
     """The resources that are free at each time, for the slot search."""
 
     nodes: tuple[NodeFacts, ...]
     now: float
     clear_s: float
-    held: Sequence[Held]
-    kept: list[Kept]
+    held: Sequence[HeldGrants]
+    kept: list[ReservedGrants]
     places: dict[str, int] = field(init=False)
     _timeline: Timeline = field(init=False)
 
@@ -78,7 +78,7 @@ class Book:
             for grant in one.grants:
                 if (where := self.places.get(grant.node)) is not None:
                     overlay.take(where, grant)
-        endings = (ending_of(one.until, self.places, one.grants) for one in self.held)
+        endings = (release_of(one.until, self.places, one.grants) for one in self.held)
         self._timeline = Timeline(overlay, self.places, self.now, endings)
 
     def left(self, span: Span) -> Overlay:
@@ -96,7 +96,7 @@ class Book:
 
     def keep(self, span: Span, grants: tuple[Grant, ...]) -> None:
         """Mark the grants as reserved during the span."""
-        self.kept.append(Kept(*span, self.known(grants)))
+        self.kept.append(ReservedGrants(*span, self.known(grants)))
 
     def known(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
         return tuple(one for one in grants if one.node in self.places)

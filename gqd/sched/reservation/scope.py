@@ -19,7 +19,15 @@ import numpy as np
 from gq.model.ids import JobId
 from gq.model.resource import Amount, Grant
 from gqd.sched.placement.devices import lowest
-from gqd.sched.snapshot.model import Booked, Overlay, PendingColumns, PendingJob, PendingJobs, RunningJob, Snapshot
+from gqd.sched.snapshot.model import (
+    Overlay,
+    PendingColumns,
+    PendingJob,
+    PendingJobs,
+    ReservedOccurrence,
+    RunningJob,
+    Snapshot,
+)
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.queue_scan import columns_of
 from gqd.sched.snapshot.scalar import Item, free_amount, memory_item, scalar_items
@@ -51,13 +59,13 @@ def outside(snapshot: Snapshot) -> Snapshot:
     return replace(with_free(snapshot, books), running=running, protected=protected)
 
 
-def _in_force(snapshot: Snapshot) -> list[Booked]:
+def _in_force(snapshot: Snapshot) -> list[ReservedOccurrence]:
     """Occurrences in force, the last to end first: it holds the resources that two consecutive occurrences share."""
     there = [one for one in snapshot.booked if one.is_in_force(snapshot.now)]
     return sorted(there, key=lambda one: (-one.end_at, one.name, one.number))
 
 
-def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, ...]:
+def _take_left(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> tuple[Grant, ...]:
     """Take the unused part of the occurrence from `books` and return it as grants."""
     counts = _left_of(books, snapshot, one)
     left = []
@@ -80,7 +88,7 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: Booked) -> tuple[Grant, 
     return tuple(left)
 
 
-def _left_of(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
+def _left_of(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts (without licences) that the occurrence reserves and jobs inside do not use."""
     places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
@@ -91,7 +99,7 @@ def _left_of(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]
 
 
 def _with_lent_apart(
-    running: Iterable[RunningJob], one: Booked, lacking: dict[Item, int], places: Mapping[str, int]
+    running: Iterable[RunningJob], one: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]
 ) -> list[RunningJob]:
     """Split borrowing jobs: the part that belongs to the occurrence becomes a pseudo job."""
     told = []
@@ -104,7 +112,7 @@ def _with_lent_apart(
     return told
 
 
-def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: Booked) -> RunningJob:
+def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: ReservedOccurrence) -> RunningJob:
     """A pseudo job for the part of a borrowing job that belongs to the occurrence; no real job has its id."""
     return RunningJob(
         job_id=JobId(-_LENT_FROM - job.job_id),
@@ -118,7 +126,7 @@ def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: Booked) -> Running
     )
 
 
-def _lacking(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
+def _lacking(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts of the occurrence that jobs inside do not use and other jobs have borrowed."""
     places = books.node_table.index_of
     held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
@@ -130,7 +138,7 @@ def _lacking(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]
 _Parts: TypeAlias = tuple[tuple[Grant, ...], tuple[Grant, ...]]
 
 
-def _parts_of(job: RunningJob, one: Booked, lacking: dict[Item, int], places: Mapping[str, int]) -> _Parts:
+def _parts_of(job: RunningJob, one: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]) -> _Parts:
     """Split a borrower's grants into (the occurrence's part, the rest); scalar amounts are subtracted from
     `lacking`."""
     if not job.is_borrowing:
@@ -177,13 +185,13 @@ def _has_any(grant: Grant) -> bool:
     return bool(grant.cpus or grant.gpus or grant.memory_mib or grant.resources or grant.licenses)
 
 
-def _is_in(job: RunningJob, one: Booked) -> bool:
+def _is_in(job: RunningJob, one: ReservedOccurrence) -> bool:
     return bool(job.reservation) and (job.reservation, job.occurrence) == (one.name, one.number)
 
 
-def _ending_with(running: Iterable[RunningJob], in_force: Sequence[Booked]) -> Iterator[RunningJob]:
+def _ending_with(running: Iterable[RunningJob], in_force: Sequence[ReservedOccurrence]) -> Iterator[RunningJob]:
     """The running jobs, with jobs on an occurrence's resources ending no earlier than the occurrence."""
-    kept: dict[str, list[tuple[Grant, Booked]]] = {}
+    kept: dict[str, list[tuple[Grant, ReservedOccurrence]]] = {}
     for one in in_force:
         for grant in one.grants:
             kept.setdefault(grant.node, []).append((grant, one))
@@ -197,7 +205,7 @@ def _ending_with(running: Iterable[RunningJob], in_force: Sequence[Booked]) -> I
         yield replace(job, ends_at=ends_at, kept_for=kept_for, expected_s=expected_s)
 
 
-def _kept_for(job: RunningJob, kept: dict[str, list[tuple[Grant, Booked]]]) -> Iterator[Booked]:
+def _kept_for(job: RunningJob, kept: dict[str, list[tuple[Grant, ReservedOccurrence]]]) -> Iterator[ReservedOccurrence]:
     for node, cpus, gpus in job.cells:
         for grant, one in kept.get(node, ()):
             if cpus & mask_of(grant.cpus) or gpus & mask_of(grant.gpus):
@@ -207,12 +215,12 @@ def _kept_for(job: RunningJob, kept: dict[str, list[tuple[Grant, Booked]]]) -> I
 # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def active(snapshot: Snapshot) -> list[Booked]:
+def active(snapshot: Snapshot) -> list[ReservedOccurrence]:
     """Occurrences in which jobs may start."""
     return [one for one in snapshot.booked if one.is_active(snapshot.now)]
 
 
-def inside(snapshot: Snapshot, one: Booked) -> Snapshot:
+def inside(snapshot: Snapshot, one: ReservedOccurrence) -> Snapshot:
     """The snapshot inside an occurrence: its resources and the jobs that may use them."""
     books = Overlay.of(snapshot)
     own = _left_of(books, snapshot, one)
@@ -270,7 +278,7 @@ def _is_whole(node: NodeFacts, grant: Grant) -> bool:
     return mask_of(grant.cpus) == node.cpu_mask and not node.gpu_mask & ~mask_of(grant.gpus)
 
 
-def _coming_back(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, int]:
+def _coming_back(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts that return to the occurrence when all borrowers are gone."""
     more = _lacking(books, snapshot, one)
     for grant in one.grants:
@@ -285,7 +293,7 @@ def _coming_back(books: Overlay, snapshot: Snapshot, one: Booked) -> dict[Item, 
 
 
 def _within(
-    running: Iterable[RunningJob], one: Booked, coming: dict[Item, int], places: Mapping[str, int]
+    running: Iterable[RunningJob], one: ReservedOccurrence, coming: dict[Item, int], places: Mapping[str, int]
 ) -> Iterator[RunningJob]:
     """Running jobs reduced to the occurrence's resources; memory of jobs from outside counts only if it is borrowed."""
     kept = {grant.node: grant for grant in one.grants}
@@ -314,7 +322,7 @@ def _common(grant: Grant, kept: Grant | None, is_own: bool) -> Grant | None:
     return Grant(node=grant.node, cpus=tuple(sorted(cpus)), gpus=tuple(sorted(gpus)), memory_mib=memory_mib)
 
 
-def _after(one: Booked, snapshot: Snapshot) -> Iterator[Booked]:
+def _after(one: ReservedOccurrence, snapshot: Snapshot) -> Iterator[ReservedOccurrence]:
     """Later reservations and guaranteed starts on the same resources, as windows for jobs that run past the
     occurrence's end."""
     own = {grant.node: grant for grant in one.grants}
@@ -347,7 +355,7 @@ def _part_after(grant: Grant, kept: Grant | None) -> Grant | None:
 # ── whom it is for ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _for_whom(snapshot: Snapshot, one: Booked) -> tuple[PendingJobs, PendingColumns]:
+def _for_whom(snapshot: Snapshot, one: ReservedOccurrence) -> tuple[PendingJobs, PendingColumns]:
     """The pending jobs that name the occurrence's reservation; of a magnetic one also jobs of its users that name
     none."""
     columns = columns_in(snapshot)

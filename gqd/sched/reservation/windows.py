@@ -15,9 +15,10 @@ import msgspec
 
 from gq.model.resource import Grant, gpus_in
 from gqd.sched.reasons.infeasible import counted
-from gqd.sched.snapshot.model import Booked
+from gqd.sched.snapshot.model import PendingJob, ReservedOccurrence, Snapshot
 from gqd.sched.snapshot.scalar import Item, Items, scalar_items
 from gqd.sched.timeline.timeline import Timeline
+from gqd.state.index.tally import account_path
 from gqd.state.plan import (
     Infeasible,
     Insufficient,
@@ -34,8 +35,8 @@ Masks = Mapping[int, tuple[int, int]]
 
 
 @dataclass(slots=True, eq=False)
-class BookedWindow:
-    booked: Booked
+class ReservationWindow:
+    booked: ReservedOccurrence
     grants: tuple[Grant, ...]
     """The reserved grants on nodes that exist."""
     masks: Masks
@@ -64,20 +65,20 @@ def masks_of(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[int, tu
 
 
 def windows_of(
-    booked: Iterable[Booked], places: Mapping[str, int], now: float, timeline: Timeline
-) -> tuple[BookedWindow, ...]:
+    booked: Iterable[ReservedOccurrence], places: Mapping[str, int], now: float, timeline: Timeline
+) -> tuple[ReservationWindow, ...]:
     """Windows of the coming occurrences in order of time; `timeline` has the ends by limit of everything that holds
     resources."""
     windows = []
     for one in sorted(booked, key=lambda one: (one.clear_at, one.name, one.number)):
         if one.clear_at > now and (grants := tuple(grant for grant in one.grants if grant.node in places)):
-            windows.append(BookedWindow(one, grants, masks_of(places, grants), scalar_items(places, grants), {}))
+            windows.append(ReservationWindow(one, grants, masks_of(places, grants), scalar_items(places, grants), {}))
     _count_free(windows, timeline)
     return tuple(windows)
 
 
-def _count_free(windows: Sequence[BookedWindow], timeline: Timeline) -> None:
-    there: list[BookedWindow] = []
+def _count_free(windows: Sequence[ReservationWindow], timeline: Timeline) -> None:
+    there: list[ReservationWindow] = []
     for one, free in zip(windows, timeline.levels([(one.at, one.takes) for one in windows]), strict=True):
         there = [other for other in there if other.until > one.at]
         for other in there:
@@ -88,7 +89,7 @@ def _count_free(windows: Sequence[BookedWindow], timeline: Timeline) -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Forward:
+class AdvancedWindow:
     """A window moved forward by the difference between time limit and expected run time, for a search with expected
     run times."""
 
@@ -97,10 +98,10 @@ class Forward:
     grants: tuple[Grant, ...]
 
 
-def brought_forward(windows: Iterable[BookedWindow], limit_s: float, expected_s: float) -> list[Forward]:
+def advanced_windows(windows: Iterable[ReservationWindow], limit_s: float, expected_s: float) -> list[AdvancedWindow]:
     """The windows as a job with this limit meets them in a search by its expected run time."""
     by_s = 0.0 if limit_s == expected_s else limit_s - expected_s
-    return [Forward(one.at - by_s, one.until, one.grants) for one in windows]
+    return [AdvancedWindow(one.at - by_s, one.until, one.grants) for one in windows]
 
 
 # ── who names a reservation ───────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +120,7 @@ class Span(Protocol):
     def next_name(self) -> str: ...
 
 
-class Naming(Protocol):
+class NamingJob(Protocol):
     """A job that names a reservation."""
 
     @property
@@ -130,7 +131,7 @@ class Naming(Protocol):
     def time_limit_s(self) -> int | None: ...
 
 
-class Named(NamedTuple):
+class NamedReservation(NamedTuple):
     """The reservation that a job names, as far as it concerns the job."""
 
     name: str
@@ -140,14 +141,14 @@ class Named(NamedTuple):
     is_flex: bool
 
 
-def named_by(job: Naming, booked: Iterable[Booked], path: Sequence[str]) -> Named:
+def named_by(job: NamingJob, booked: Iterable[ReservedOccurrence], path: Sequence[str]) -> NamedReservation:
     """The reservation that the job names; `path` is the job's account followed by its parents."""
     own = [one for one in booked if one.name == job.reservation]
     is_for_it = all(one.is_for(job.user, path) for one in own)
-    return Named(job.reservation, own, is_for_it, any(one.is_flex for one in own))
+    return NamedReservation(job.reservation, own, is_for_it, any(one.is_flex for one in own))
 
 
-def named_wait(named: Named, user: str, time_limit_s: int | None, now: float) -> Wait | None:
+def named_wait(named: NamedReservation, user: str, time_limit_s: int | None, now: float) -> Wait | None:
     """Why the job may not start now; None: it may, as far as its reservation goes."""
     own = [one for one in named.spans if one.end_at > now]
     if not own:
@@ -185,7 +186,7 @@ def _room_s(one: Span, now: float) -> float:
     return one.closes_at - max(now, one.begin_at)
 
 
-def is_too_long(job: Naming, inside: Booked, now: float) -> bool:
+def is_too_long(job: NamingJob, inside: ReservedOccurrence, now: float) -> bool:
     """Whether the job would still run when the occurrence, or its part before the next one, ends; jobs that name a
     flexible reservation may."""
     if inside.is_flex and job.reservation == inside.name:
@@ -193,7 +194,7 @@ def is_too_long(job: Naming, inside: Booked, now: float) -> bool:
     return job.time_limit_s is None or now + job.time_limit_s > inside.closes_at
 
 
-def as_told_inside(job: Naming, wait: Wait, inside: Booked) -> Wait:
+def as_told_inside(job: NamingJob, wait: Wait, inside: ReservedOccurrence) -> Wait:
     """The wait reason of a job that names the occurrence, given its reason in a pass restricted to the occurrence."""
     name = inside.name
     match wait:
@@ -207,6 +208,11 @@ def as_told_inside(job: Naming, wait: Wait, inside: Booked) -> Wait:
             return wait
 
 
-def _kept(one: Booked) -> str:
+def _kept(one: ReservedOccurrence) -> str:
     gpus = gpus_in(one.grants)
     return f"what that keeps ({counted(gpus, 'GPUs') if gpus else counted(len(one.grants), 'nodes')})"
+
+
+def named_reservations(snapshot: Snapshot, job: PendingJob, booked: Iterable[ReservedOccurrence]) -> NamedReservation:
+    """Return the reservation that the job names among the occurrences in `booked`, as far as its account may use it."""
+    return named_by(job, booked, account_path(snapshot.limits.accounts, job.account))

@@ -19,7 +19,7 @@ from gq.model.account import BUILT_IN_QOS, NORMAL_QOS, QosInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant, ResourceRequest
 from gq.model.scheduling import Scheduling, Switch
-from gqd.sched.limits.ledger import NO_LIMITS, Asker, LimitView
+from gqd.sched.limits.ledger import NO_LIMITS, LimitSubject, LimitView
 from gqd.sched.request import Shape
 from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.snapshot.node_table import ANY_KIND, Kind, NodeTable, node_table_of
@@ -79,8 +79,8 @@ class PendingJob:
     which keeps its GPU memory."""
 
     @property
-    def asker(self) -> Asker:
-        return Asker(self.user, self.account, self.qos)
+    def subject(self) -> LimitSubject:
+        return LimitSubject(self.user, self.account, self.qos)
 
 
 class PendingJobs(Protocol):
@@ -101,7 +101,7 @@ class Share(NamedTuple):
     partition: str
 
 
-class Stretch(NamedTuple):
+class ResizeBounds(NamedTuple):
     """The resize bounds of a running elastic job."""
 
     least: tuple[int, ...]
@@ -156,7 +156,7 @@ class RunningJob:
     """Time from the preemption notice until the job is ended."""
     preemptor: JobId | None = None
     """The job that preempts this one, which then ends by `ends_at` at the latest; None: it is not being preempted."""
-    stretch: Stretch | None = None
+    resize_bounds: ResizeBounds | None = None
     """Resize bounds of an elastic job; None: the job keeps its GPUs and nodes."""
     is_borrowing: bool = False
     """The job started on idle reserved resources; jobs of the reservation may preempt it."""
@@ -234,7 +234,7 @@ class PendingColumns:
 
 
 @dataclass(slots=True, frozen=True)
-class Booked:
+class ReservedOccurrence:
     """An occurrence of a reservation that has not ended: the resources it holds, for which users, and when."""
 
     name: str
@@ -276,7 +276,7 @@ class Booked:
 
 
 @dataclass(slots=True, frozen=True)
-class Claim:
+class Nomination:
     """The resources nominated for a preemptor once its victims are gone; those already free are kept for it."""
 
     job_id: JobId
@@ -330,7 +330,7 @@ class Snapshot:
     """How many tasks of each throttled array may run at once."""
     auto_throttle: AutoThrottleShares = NO_AUTO_THROTTLE
     limits: LimitView = NO_LIMITS
-    kept_back: tuple[Asker, ...] = ()
+    kept_back: tuple[LimitSubject, ...] = ()
     """The subjects of limits whose jobs are left out of `pending` because a limit holds them back."""
     columns: PendingColumns | None = None
     """Columns of `pending`; None: the planner builds them."""
@@ -346,17 +346,17 @@ class Snapshot:
     """The first job that the previous plan did not reach, if its step budget ran out."""
     searches_from: JobId | None = None
     """The first job for which the previous plan searched no victims, if its victim-search budget ran out."""
-    booked: tuple[Booked, ...] = ()
+    booked: tuple[ReservedOccurrence, ...] = ()
     """Occurrences by their begin.  The free resources include what they reserve: the planner keeps it apart
     (`gqd.sched.reservation.windows`)."""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Nomination, ...] = ()
     """Claims of preemptors, the oldest first.  The free resources include what no job holds of them: the planner keeps
     it apart (`gqd.sched.preemption.nominations`)."""
     qos: Mapping[str, QosInfo] = field(default_factory=lambda: BUILT_IN_QOS, hash=False)
     """QOS by name: which QOS preempts which, and how."""
     gives_back: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Rank of each account that has borrowed guaranteed GPUs: GPUs are reclaimed from rank 1 first."""
-    inside: Booked | None = None
+    inside: ReservedOccurrence | None = None
     """The occurrence that this snapshot is restricted to: its resources and the jobs that may use them; None: the whole
     cluster."""
 

@@ -48,14 +48,14 @@ def rows_of(cells: Sequence[Cell]) -> Rows:
 
 
 def packed(cells: Sequence[Cell]) -> bytes:
-    """The rows of `Sums` for these cells as bytes, so that those of hundreds of releases can be joined at once."""
+    """The rows of `ReleaseRows` for these cells as bytes, so that hundreds of releases can be joined at once."""
     return np.array([(one[0], one[1].bit_count(), one[3], one[2] & _BITS) for one in cells], np.int64).tobytes()
 
 
 _ROW = len(packed([(0, 0, 0, 0)]))
 
 
-class Sums(NamedTuple):
+class ReleaseRows(NamedTuple):
     """The resources that releases give back, in order of time."""
 
     bounds: Integers
@@ -63,17 +63,17 @@ class Sums(NamedTuple):
     rows: Rows
 
     @classmethod
-    def of(cls, ends: Sequence[bytes]) -> Sums:
+    def of(cls, ends: Sequence[bytes]) -> ReleaseRows:
         """Join the `packed` rows of the releases."""
         sizes = np.array([0, *map(len, ends)], np.int64)
         rows = np.frombuffer(b"".join(ends), np.int64).reshape(-1, 4).T
         return cls(np.cumsum(sizes) // _ROW, Rows(*rows))
 
 
-class Bound:
+class CapacityBound:
     """The bound for one shape on some nodes of an overlay, as more and more releases take place."""
 
-    def __init__(self, overlay: Overlay, sums: Sums, shape: Shape, candidates: Integers | list[int]) -> None:
+    def __init__(self, overlay: Overlay, sums: ReleaseRows, shape: Shape, candidates: Integers | list[int]) -> None:
         self._node_table = overlay.node_table
         self._sums = sums
         self._shape = shape._replace(resources=()) if shape.resources else shape
@@ -199,8 +199,8 @@ def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room
     return enough
 
 
-def numbers_tell(overlay: Overlay, shape: Shape) -> bool:
-    """Whether `Bound` applies: fitting depends only on sums per node that grow as jobs end."""
+def can_bound(overlay: Overlay, shape: Shape) -> bool:
+    """Whether `CapacityBound` applies: fitting depends only on sums per node that grow as jobs end."""
     kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
     return (
         overlay.node_table.gpu_masks is not None and kind.is_pure and not (shape.roles or keeps_cores(overlay, shape))

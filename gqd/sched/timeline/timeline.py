@@ -29,7 +29,7 @@ from gqd.sched.snapshot.scalar import (
     scalar_items,
     set_free_amount,
 )
-from gqd.sched.timeline.capacity_bound import Bound, Rows, Sums, numbers_tell, packed, rows_of
+from gqd.sched.timeline.capacity_bound import CapacityBound, ReleaseRows, Rows, can_bound, packed, rows_of
 from gqd.state.records import mask_of
 
 Candidates = list[int] | NDArray[np.int64]
@@ -41,7 +41,7 @@ FEW = 3
 """Up to this many releases are tried individually."""
 
 
-class Ends(NamedTuple):
+class EndTimes(NamedTuple):
     """The instants at which a job would end by its limit and by expectation; infinite: unknown."""
 
     by_limit: float
@@ -59,12 +59,12 @@ def expected_length(job: PendingJob, scheduling: Scheduling) -> float:
     return limit_s if limit_s < inf else scheduling.expected_without_history_s
 
 
-def ends_if_started(job: PendingJob, now: float, scheduling: Scheduling) -> Ends:
+def ends_if_started(job: PendingJob, now: float, scheduling: Scheduling) -> EndTimes:
     by_limit = inf if job.time_limit_s is None else now + job.time_limit_s
-    return Ends(by_limit, now + expected_length(job, scheduling))
+    return EndTimes(by_limit, now + expected_length(job, scheduling))
 
 
-class Course(NamedTuple):
+class RunEstimate(NamedTuple):
     """The estimate of a running job's end that does not change as time passes."""
 
     limit_at: float
@@ -81,16 +81,16 @@ class Course(NamedTuple):
         return min(end, max(now, self.limit_at))
 
 
-def course_of(job: RunningJob, scheduling: Scheduling) -> Course:
+def run_estimate(job: RunningJob, scheduling: Scheduling) -> RunEstimate:
     if job.is_stranded:
-        return Course(inf, job.began_at, inf)
+        return RunEstimate(inf, job.began_at, inf)
     limit_at = inf if job.ends_at is None else job.ends_at
     length_s = job.expected_s
     if scheduling.expect == "limit":
         length_s = limit_at - job.began_at
     elif length_s is None:
         length_s = inf if limit_at < inf else scheduling.expected_without_history_s
-    return Course(limit_at, job.began_at, length_s)
+    return RunEstimate(limit_at, job.began_at, length_s)
 
 
 class Window(Protocol):
@@ -104,14 +104,14 @@ class Window(Protocol):
     def grants(self) -> tuple[Grant, ...]: ...
 
 
-class Fit(NamedTuple):
+class EarliestFit(NamedTuple):
     at: float
     grants: tuple[Grant, ...]
     profile: Overlay
     """The free resources at that instant, ignoring planned starts."""
 
 
-class Ending(NamedTuple):
+class Release(NamedTuple):
     """Resources are given back at an instant."""
 
     at: float
@@ -121,9 +121,9 @@ class Ending(NamedTuple):
     packed: bytes = b""
     """The released amounts as numbers (`gqd.sched.timeline.capacity_bound.packed`)."""
 
-    def moved(self, at: float) -> Ending:
+    def moved(self, at: float) -> Release:
         """The same release at another instant."""
-        return Ending(at, self.cells, self.extras, self.packed)
+        return Release(at, self.cells, self.extras, self.packed)
 
 
 class _Taken(NamedTuple):
@@ -140,18 +140,18 @@ class Timeline:
     The first instant at which a request fits is found by bisection with numbers alone; then the request is placed.
     """
 
-    def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Ending]) -> None:
+    def __init__(self, overlay: Overlay, places: dict[str, int], now: float, endings: Iterable[Release]) -> None:
         self.overlay = overlay
         self._places = places
         self._now = now
         self.endings = sorted([one for one in endings if one.at < inf], key=_at)
         self._instants = [one.at for one in self.endings]
-        self._sums: Sums | None = None
+        self._sums: ReleaseRows | None = None
         self._cells_of: dict[int, _Taken] = {}
         """Resources of windows, by the identity of their grants, which are kept here so that the identity stays
         valid."""
 
-    def add(self, ending: Ending) -> None:
+    def add(self, ending: Release) -> None:
         if ending.at < inf:
             place = self.ended(ending.at)
             self.endings.insert(place, ending)
@@ -160,7 +160,7 @@ class Timeline:
 
     def earliest(
         self, shape: Shape, candidates: Candidates, length_s: float, windows: Sequence[Window] = ()
-    ) -> Fit | None:
+    ) -> EarliestFit | None:
         """The first instant at which the shape fits for `length_s` seconds without using the windows' resources;
         None: none is known."""
         search = _Search(self, shape, candidates)
@@ -171,7 +171,7 @@ class Timeline:
         while True:
             met = _met(at, at + length_s, windows)
             if (grants := search.placed(count, at, met)) is not None:
-                return Fit(at, grants, search.profile(count))
+                return EarliestFit(at, grants, search.profile(count))
             closes_at = min((one.until for one in windows if at < one.until), default=inf)
             sooner = search.next(count, bisect_left(self._instants, closes_at), met)
             if sooner is not None:
@@ -256,15 +256,15 @@ class Timeline:
             return scalar_items(self._places, window.grants)
         return {memory_item(where): memory_mib for where, _, _, memory_mib in self._cells(window) if memory_mib}
 
-    def _items(self, ending: Ending) -> Items:
+    def _items(self, ending: Release) -> Items:
         if ending.extras:
             return scalar_items(self._places, ending.extras)
         return {memory_item(place): memory_mib for place, _, _, memory_mib in ending.cells if memory_mib}
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> ReleaseRows:
         if self._sums is None:
-            self._sums = Sums.of([one.packed for one in self.endings])
+            self._sums = ReleaseRows.of([one.packed for one in self.endings])
         return self._sums
 
     def ended(self, at: float) -> int:
@@ -295,8 +295,8 @@ class _Search:
         self._timeline = timeline
         self._shape = shape
         self._candidates = candidates
-        tell = numbers_tell(timeline.overlay, shape)
-        self._bound = Bound(timeline.overlay, timeline.sums, shape, candidates) if tell else None
+        tell = can_bound(timeline.overlay, shape)
+        self._bound = CapacityBound(timeline.overlay, timeline.sums, shape, candidates) if tell else None
         self._profile: Overlay | None = None
         self._count = 0
         """The number of releases that the profile includes."""
@@ -387,11 +387,11 @@ def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...
     )
 
 
-def ending_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Ending:
+def release_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Release:
     cells = cells_of(places, grants)
     if any(one.resources or one.licenses for one in grants):
-        return Ending(at, (), grants, packed(cells))
-    return Ending(at, cells, (), packed(cells))
+        return Release(at, (), grants, packed(cells))
+    return Release(at, cells, (), packed(cells))
 
 
 def beside(profile: Overlay, places: dict[str, int], at: float, until: float, windows: Iterable[Window]) -> Overlay:
@@ -418,6 +418,6 @@ def earliest_fit(
     """
     places = {node.name: one for one, node in enumerate(overlay.nodes)}
     known = ((one.ends_at, one.grants) for one in running if not one.is_stranded)
-    endings = (ending_of(max(now, at), places, grants) for at, grants in known if at is not None)
+    endings = (release_of(max(now, at), places, grants) for at, grants in known if at is not None)
     fit = Timeline(overlay, places, now, endings).earliest(shape, candidates, 0.0)
     return None if fit is None else (fit.at, fit.grants)

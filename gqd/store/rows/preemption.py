@@ -9,7 +9,7 @@ from gq.model.resource import Grant
 from gqd.state.cluster import Cluster
 from gqd.state.index.changes import Changes
 from gqd.state.job_view import held
-from gqd.state.records import Claim
+from gqd.state.records import Nomination
 from gqd.store.protocol import Row
 
 _grants_of = msgspec.json.Decoder(tuple[Grant, ...]).decode
@@ -17,7 +17,7 @@ names_of = msgspec.json.Decoder(tuple[str, ...]).decode
 _victims_of = msgspec.json.Decoder(tuple[AttemptId, ...]).decode
 
 
-def claim_row(claim: Claim) -> Row:
+def claim_row(claim: Nomination) -> Row:
     nodes, _tasks, _cpus, gpus, _memory_mib = held(claim.grants)
     return (
         claim.job_id, claim.made_at, nodes, gpus, claim.reservation, claim.occurrence,
@@ -25,9 +25,9 @@ def claim_row(claim: Claim) -> Row:
     )  # fmt: skip
 
 
-def claim_of(row: Row) -> Claim:
+def claim_of(row: Row) -> Nomination:
     job_id, made_at, _nodes, _gpus, reservation, occurrence, victims, grants = row
-    return Claim(
+    return Nomination(
         job_id=JobId(job_id),
         grants=_grants_of(grants),
         victims=_victims_of(victims),
