@@ -18,7 +18,7 @@ from gq.model.resource import ResourceRequest
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
-from gqd.sched.timeline.timeline import course_of, ends_if_started
+from gqd.sched.timeline.timeline import run_estimate, ends_if_started
 from gqd.state.plan import BehindPlannedStart, Infeasible, Plan, Protected, Start, WouldDelay
 from gqd.state.records import mask_of
 from tests.effort import first
@@ -231,7 +231,7 @@ def _memory_held(one: Stream, plan: Plan, then: Protected) -> Counter[str]:
     """By node, when that one is to start."""
     grants = [told.grants for told in plan.protected if told.starts_at <= then.starts_at < told.until]
     for job in one.running.values():
-        course = course_of(job, one.scheduling)
+        course = run_estimate(job, one.scheduling)
         if (course.limit_at if then.is_promise else course.expected_end(one.now)) > then.starts_at:
             grants.append(job.grants)
     held: Counter[str] = Counter()
