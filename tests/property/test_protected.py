@@ -18,7 +18,7 @@ from gq.model.resource import ResourceRequest
 from gqd.sched.placement.placement import is_possible, place
 from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.snapshot.model import Overlay, PendingJob, Snapshot
-from gqd.sched.timeline.timeline import run_estimate, ends_if_started
+from gqd.sched.timeline.timeline import ends_if_started, run_estimate
 from gqd.state.plan import BehindPlannedStart, Infeasible, Plan, Protected, Start, WouldDelay
 from gqd.state.records import mask_of
 from tests.effort import first
