@@ -35,6 +35,7 @@ def test_gqd_is_stopped_started_and_restarted_and_has_every_job(private_cluster:
     assert job in cluster.ok("gqstat", "-j", job)
 
 
+@pytest.mark.slow
 def test_a_restart_with_wrong_settings_stops_nothing(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     config = cluster.directory / "gq.toml"

@@ -27,6 +27,7 @@ def await_job_state(cluster: PrivateCluster, job_id: int, state: str) -> None:
     wait_until(lambda: job_state(cluster, job_id) == state, what=f"job {job_id} is {state}")
 
 
+@pytest.mark.slow
 def test_up_again_starts_only_what_does_not_run(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=2, fake_gpus=1)
     before = {name: cluster.pid(name) for name in ("gqd", "gqnode-n1", "gqnode-n2")}
@@ -160,6 +161,7 @@ def test_up_warns_of_gpus_that_get_no_job_for_want_of_cpus(private_cluster: Make
     assert "a job takes a CPU at least, and n1 has 2 CPUs for 3 GPUs; set cpus = 3 in gq.toml" in said
 
 
+@pytest.mark.slow
 def test_doctor_finds_a_daemon_that_is_down_and_says_how_to_mend_it(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1, fake_gpus=2)
     findings = json.loads(cluster.ok("gq", "doctor", "--json"))

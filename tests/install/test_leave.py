@@ -74,6 +74,7 @@ def test_jobs_keep_it_unless_their_end_is_wanted(net: MakeNet) -> None:
     assert facts(alice, job)["state"] == "NODE_FAIL"
 
 
+@pytest.mark.slow
 def test_on_the_host_of_the_controller_the_node_is_removed_there_and_the_controller_stays(net: MakeNet) -> None:
     [a] = net("a").hosts.values()
     a.ok("gqd", "init", "--start", "--node=a")

@@ -27,6 +27,7 @@ DIRECTORY = "/run/mg"
 SETTINGS = f'munge = true\nmunge_socket = "{DIRECTORY}/socket"\n'
 
 
+@pytest.mark.slow
 def test_a_user_with_munge_and_no_key_submits_lists_and_cancels(net: MakeNet) -> None:
     hosts = net(("head", "laptop"))
     head, laptop = hosts.hosts.values()

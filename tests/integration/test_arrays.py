@@ -126,6 +126,7 @@ def test_with_fail_fast_one_failure_ends_the_others(cluster: PrivateCluster) -> 
     assert states(cluster, array)[1] == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_how_jobs_and_tasks_ended_is_told_when_they_have_left_memory(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(config=config(head="[limits]\nended_job_keep_s = 1"))
     job = submit(cluster, wrap="exit 3")

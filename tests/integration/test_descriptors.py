@@ -14,6 +14,7 @@ from tests.conftest import MARK
 SOFT = 512
 
 
+@pytest.mark.slow
 def test_only_the_daemons_have_all_descriptors(cluster_base: Path, pytestconfig: pytest.Config) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with_low_limit = RunAs(os.geteuid(), prefix=("sh", "-c", f'ulimit -Sn {SOFT}; exec "$@"', "sh"))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.clusters import PrivateCluster, wait_until
-from tests.integration.jobs import MakeCluster, await_state, submit
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
+from tests.integration.jobs import await_state, submit
+
+pytestmark = pytest.mark.xdist_group("estimates")  # so that the cluster is set up once
+
+
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    return module_yard.make(nodes=2, fake_gpus=4, cpus=8)
 
 
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    return private_cluster(nodes=2, fake_gpus=4, cpus=8)
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def starts(cluster: PrivateCluster) -> dict[int, Any]:

@@ -45,6 +45,7 @@ def small_disk(sh: Sh, path: Path, options: str = f"size={DISK_KIB}k") -> None:
     sh(f"mkdir -p {path}; mount -t tmpfs -o {options} none {path}")
 
 
+@pytest.mark.slow
 def test_a_job_whose_output_fills_the_disk_hears_it_and_nobody_else_is_harmed(cluster: PrivateCluster, sh: Sh) -> None:
     small_disk(sh, cluster.workdir / "small")
     pids = {daemon: cluster.pid(daemon) for daemon in ("gqd", "gqnode-n1", "gqnode-n2")}

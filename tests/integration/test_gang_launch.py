@@ -90,6 +90,7 @@ def test_a_node_that_refuses_sends_the_whole_gang_back_to_the_queue_at_once(clus
     check_ran_once_on_both(cluster, job)
 
 
+@pytest.mark.slow
 def test_a_refusing_node_is_left_out_and_the_others_go_on_serving(cluster: PrivateCluster) -> None:
     (cluster.directory / "nodes" / "n1" / "1.1").write_text("a file where the attempt's directory belongs")
     job = submit(cluster, wrap="echo $GQ_NODELIST")

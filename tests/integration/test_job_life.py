@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 import gq
-from tests.clusters import PrivateCluster, wait_until
+from tests.clusters import ClusterYard, PrivateCluster, wait_until
 from tests.integration.jobs import (
     LONG_S,
-    MakeCluster,
     await_state,
     config,
     facts,
@@ -23,6 +23,7 @@ from tests.integration.jobs import (
     why,
 )
 
+pytestmark = pytest.mark.xdist_group("job_life")  # so that the cluster is set up once
 WRITES_SIGNALS = """#!/bin/sh
 for name in USR1 USR2 TERM; do trap "echo $name >> heard" $name; done
 echo began >> heard
@@ -30,10 +31,16 @@ while :; do sleep 0.05; done
 """
 
 
+@pytest.fixture(scope="module")
+def shared(module_yard: ClusterYard) -> PrivateCluster:
+    """A process that ignores TERM is killed after a second."""
+    return module_yard.make(config=config(nodes=2, grace_s=1))
+
+
 @pytest.fixture
-def cluster(private_cluster: MakeCluster) -> PrivateCluster:
-    """Whoever does not end when told is killed after a second."""
-    return private_cluster(config=config(nodes=2, grace_s=1))
+def cluster(shared: PrivateCluster) -> Iterator[PrivateCluster]:
+    with shared.lent():
+        yield shared
 
 
 def heard(cluster: PrivateCluster) -> list[str]:

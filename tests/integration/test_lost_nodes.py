@@ -106,6 +106,7 @@ def test_a_job_that_can_do_without_goes_on_when_it_loses_a_node_that_has_not_its
     wait_until(lambda: node_facts(cluster, "n2")["cpus_free"] == 4, LONG_S, "the node is of use again")
 
 
+@pytest.mark.slow
 def test_a_node_that_is_set_down_gives_its_jobs_to_others_and_a_drained_one_keeps_them(cluster: PrivateCluster) -> None:
     kept = submit(cluster, "-w", "n1", wrap=RUNS)
     moved = submit(cluster, "-w", "n2", wrap="sleep 600")

@@ -86,6 +86,7 @@ def test_nodes_are_found_by_what_they_are_said_to_be(cluster: PrivateCluster) ->
     assert "did you mean `ib`?" in refused.stderr
 
 
+@pytest.mark.slow
 def test_what_a_sites_program_says_anew_is_known_to_the_controller(cluster: PrivateCluster, tmp_path: Path) -> None:
     assert cluster.run("gqsub", "-C", "rack=r2", "--wrap", "true").returncode == 1
     (tmp_path / "attributes").write_text("#!/bin/sh\necho rack=r2\necho feature gds\n")
@@ -102,6 +103,7 @@ def test_what_a_sites_program_says_anew_is_known_to_the_controller(cluster: Priv
     assert nodes_of(cluster, "-C", "gds&rack=r2") == ["n1"]
 
 
+@pytest.mark.slow
 def test_a_licence_is_waited_for_until_its_holder_ends(cluster: PrivateCluster) -> None:
     holder = submit(cluster, "--licenses=matlab", wrap="while [ ! -e go ]; do sleep 0.05; done")
     await_state(cluster, holder, "RUNNING")

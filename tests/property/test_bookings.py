@@ -229,7 +229,7 @@ class Walk:
         self._hello(4)
 
 
-@pytest.mark.parametrize("seed", first(3, range(10)))
+@pytest.mark.parametrize("seed", first(1, range(10)))
 def test_nothing_is_kept_twice_and_what_is_offered_is_accepted(seed: int) -> None:
     """Every turn is checked (`CoreHost`)."""
     walk = Walk(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ WINDOWS = st.lists(st.tuples(SLOTS, st.integers(0, 6), st.integers(1, 4)), max_s
     request=st.builds(ResourceRequest, ntasks=st.integers(1, 6), gpus_per_task=st.integers(1, 2))
     | st.builds(ResourceRequest, nodes_min=st.integers(1, 3), gpus_per_node=st.integers(1, 4)),
 )
+@pytest.mark.slow
 def test_beside_those_who_are_protected_it_is_the_first_instant_at_which_it_fits_for_so_long(
     held: list[tuple[tuple[int, int], float | None, bool]],
     taken: list[tuple[tuple[int, int], int, int]],

@@ -245,6 +245,7 @@ def test_version_and_help_work_without_a_cluster(gqd: Gqd) -> None:
     assert "keygen" in gqd.call("--help").stdout
 
 
+@pytest.mark.slow
 def test_a_submit_during_a_restart_waits_and_succeeds(gqd: Gqd) -> None:
     gqd.start()
     with gqd.client() as client:

@@ -261,6 +261,7 @@ def is_rebuilt(world: World) -> bool:
     return cluster.reservations == world.controller.cluster.reservations
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_kept_whatever_crashes(shard: int) -> None:
     for seed in seeds_of(shard, ROUNDS):
         with played_again_by(seed):

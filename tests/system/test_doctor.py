@@ -399,6 +399,7 @@ def test_a_user_with_another_number_is_found_by_root_and_by_the_user_and_mended(
     assert d.path("/run/home/alice").stat().st_uid == 2001
 
 
+@pytest.mark.slow
 def test_a_user_whom_the_controller_does_not_know_is_found_and_mended(at_login: HostCluster) -> None:
     a, d = at_login.net.hosts["a"], at_login.net.hosts["d"]
 
