@@ -48,7 +48,6 @@ from gqd.shell.retention import Retention
 from gqd.shell.settings import policy_of
 from gqd.shell.zones import load_zones, zones_of
 from gqd.state.cluster import Cluster
-from gqd.state.effect import Reply
 from gqd.state.input import KeyFileDeleted
 from gqd.state.policy import Policy
 from gqd.store.blobs import SqliteBlobStore
@@ -73,21 +72,21 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         inbox = Inbox(config.limits.inbox, on_item=loop.wake, on_room=lambda: listeners.poll_soon())
         ring = KeyRing(lambda: core.cluster.keys, location.keys_dir, clock.now, lambda: core.cluster.void_key_files)
         past = DependencyLookup(
-            store, lambda one: one in core.cluster.jobs, inbox.put, lambda reply: _answer(dispatcher, listeners, reply)
+            store, lambda one: one in core.cluster.jobs, inbox.put, lambda reply: dispatcher.reply(reply)
         )
         stack.callback(past.close)
         hook = HookQueue(hook_settings(config), past.take)
         users = UserDirectory(owner_uid, policy.is_shared)
         listeners = Listeners(location, config, inbox, counters, users, ring, hook.take)
         stack.callback(listeners.close)
-        history = HistoryQueries(store, policy.limits.page, lambda reply: _answer(dispatcher, listeners, reply))
+        history = HistoryQueries(store, policy.limits.page, lambda reply: dispatcher.reply(reply))
         stack.callback(history.close)
         remove_key_file = partial(_remove_key_file, ring, inbox)
         fire_cron = CronFire(users, hook.take).fire
         reloader = Reloader(location, config, policy, inbox, lambda *said: adopt(*said))
         notifier = Notifier(config.notify, users, inbox)
         stack.callback(notifier.close)
-        events = EventQueries(store, lambda reply: _answer(dispatcher, listeners, reply))
+        events = EventQueries(store, lambda reply: dispatcher.reply(reply))
         stack.callback(events.close)
         dispatcher = EffectDispatcher(
             listeners.opened,
@@ -150,11 +149,6 @@ def _loaded(store: Store) -> Cluster:
     finally:
         gc.set_threshold(GARBAGE_LOOK)
         gc.enable()
-
-
-def _answer(dispatcher: EffectDispatcher, listeners: Listeners, reply: Reply) -> None:
-    dispatcher.reply(reply)
-    listeners.poll_soon()
 
 
 def _remove_key_file(ring: KeyRing, inbox: Inbox, node: str) -> None:

@@ -11,10 +11,10 @@ from typing import assert_never
 
 import msgspec
 
+from gq.connection.loop_socket import LoopSocket
 from gq.wire import client, node
 from gq.wire.codec import WIRE_VERSION
 from gqd.shell.listeners.nodes import relay_target
-from gqd.shell.listeners.socket import Listener
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
 from gqd.shell.requests.history import Question
@@ -51,7 +51,7 @@ class EffectDispatcher:
 
     def __init__(
         self,
-        listeners: Mapping[str, Listener],
+        listeners: Mapping[str, LoopSocket],
         policy: Policy,
         counters: Counters,
         ask_history: Callable[[Question], None],
@@ -101,8 +101,6 @@ class EffectDispatcher:
             self._close(last)
         for reply in replies:
             self.reply(reply)
-        for listener in self._listeners.values():
-            listener.poll_soon()
 
     def reply(self, reply: effect.Reply) -> None:
         """Send a reply to a client, directly or through the node that relayed the request."""
@@ -210,7 +208,7 @@ class EffectDispatcher:
 
     def _send(self, route: Route, data: bytes) -> bool:
         listener = self._listeners.get(route[0])
-        return listener is not None and listener.send(route[1], data)
+        return listener is not None and listener.send(data, route[1])
 
 
 def _bunches(orders: NodeOrders, blobs: Mapping[str, bytes]) -> list[NodeOrders]:

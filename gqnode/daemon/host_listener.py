@@ -9,10 +9,11 @@ from typing import Protocol
 
 import zmq
 
+from gq.connection.loop_socket import Context
 from gq.errors import ProtocolError
 from gq.wire import step as wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
-from gqnode.daemon.sockets import Context, listen_ipc, peer_uid
+from gqnode.daemon.sockets import listen_ipc, peer_uid
 
 ROOT_UID = 0
 

@@ -15,9 +15,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gq.connection.curve import KeyPair, detect_lost_peer, is_ipv6
 from gq.connection.input_queue import make_boundless
+from gq.connection.loop_socket import Context, LoopSocket, Socket
 from gq.errors import ProtocolError
 from gq.wire import node as wire
-from gqnode.daemon.sockets import LOST_AFTER_S, Context, LoopSocket, Socket
+from gqnode.daemon.sockets import LOST_AFTER_S, log_flood
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Link:
             detect_lost_peer(socket, LOST_AFTER_S)
         self._monitor = socket.get_monitor_socket(_WATCHED)
         self._loop.add_reader(int(self._monitor.getsockopt(zmq.FD)), self._on_monitor)
-        self._socket = LoopSocket(socket, self._on_frame)
+        self._socket = LoopSocket(socket, self._loop, self._on_frame, log_flood)
         self._raw = socket
         socket.connect(self._address.endpoint)
         self._heard_at = self._loop.time()

@@ -19,12 +19,13 @@ from typing import NamedTuple
 import zmq
 
 from gq.connection.input_queue import credentials
+from gq.connection.loop_socket import Context
 from gq.errors import GqError, ProtocolError
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gq.wire.codec import MAX_MESSAGE_BYTES
 from gqnode.daemon.machine import user_name
-from gqnode.daemon.sockets import Context, listen_ipc
+from gqnode.daemon.sockets import listen_ipc
 from gqnode.daemon.users import Users
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,12 @@ from typing import Protocol, assert_never
 import zmq
 
 from gq.connection.curve import KeyPair
+from gq.connection.loop_socket import Context
 from gq.errors import GqError, ProtocolError
 from gq.model.ids import AttemptId, StepId
 from gq.wire import step as wire
 from gqnode.daemon.host_listener import cells_for
-from gqnode.daemon.sockets import Context, listen_ipc, listen_tcp, peer_uid
+from gqnode.daemon.sockets import listen_ipc, listen_tcp, peer_uid
 
 log = logging.getLogger(__name__)
 

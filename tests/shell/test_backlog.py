@@ -14,10 +14,9 @@ import pytest
 import zmq
 
 from gq.connection.input_queue import InputQueue
+from gq.connection.loop_socket import router
 from gq.connection.memory_guard import Timer
 from gq.connection.user_block import UserBlock, access_list
-from gqd.shell.listeners.socket import router
-from gqnode.daemon import sockets
 from tests.clusters import wait_until
 
 MAX_WAITING = 100
@@ -78,11 +77,10 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     one.context.destroy(linger=0)
 
 
-def test_no_door_leaves_anything_to_wait_within_libzmq() -> None:
+def test_a_listening_socket_leaves_no_message_to_wait_within_libzmq() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    doors = router(context, 1000), sockets.router(context, 1000)
 
-    assert [one.getsockopt(zmq.RCVHWM) for one in doors] == [0, 0]
+    assert router(context, 1000).getsockopt(zmq.RCVHWM) == 0
     context.destroy(linger=0)
 
 

@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 from gq.connection.curve import fresh_keys
+from gq.connection.loop_socket import router
 from gqd.shell.listeners import auth
-from gqd.shell.listeners import socket as door
 from gqnode.daemon import sockets
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +41,7 @@ while True:
 CLOSE_DOOR = """
 import subprocess, sys, time, zmq
 from gq.connection.curve import fresh_keys
+from gq.connection.loop_socket import router
 
 class HurriedSocket(zmq.Socket):
     def setsockopt(self, option, value):
@@ -52,14 +53,12 @@ class Context(zmq.Context):
 daemon, peers_program = sys.argv[1:]
 keys = fresh_keys()
 context = Context()
+door = router(context, 1 << 20)
 if daemon == "gqd":
     from gqd.shell.listeners.auth import guard
-    from gqd.shell.listeners.socket import router
-    door = router(context, 1 << 20)
     guard(door, keys, b"clients")
 else:
-    from gqnode.daemon.sockets import router, serve_curve
-    door = router(context, 1 << 20)
+    from gqnode.daemon.sockets import serve_curve
     serve_curve(door, keys)
 port = door.bind_to_random_port("tcp://127.0.0.1")
 peers = subprocess.Popen([sys.executable, "-c", peers_program, f"tcp://127.0.0.1:{port}", keys.public.decode()])
@@ -102,13 +101,13 @@ def test_no_socket_of_gq_has_a_heartbeat_of_libzmq() -> None:
 
 
 def controller_door(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[zmq.Socket[bytes], bytes]:
-    keys, listener = fresh_keys(), door.router(context, 1 << 20)
+    keys, listener = fresh_keys(), router(context, 1 << 20)
     auth.guard(listener, keys, auth.CLIENT_DOMAIN)
     return listener, keys.public
 
 
 def step_door(context: zmq.Context[zmq.Socket[bytes]]) -> tuple[zmq.Socket[bytes], bytes]:
-    keys, listener = fresh_keys(), sockets.router(context, 1 << 20)
+    keys, listener = fresh_keys(), router(context, 1 << 20)
     sockets.serve_curve(listener, keys)
     return listener, keys.public
 

@@ -16,12 +16,12 @@ import zmq
 import zmq.asyncio
 
 from gq.connection import link_bounds as links
+from gq.connection import loop_socket
 from gq.connection.link_bounds import NO_CURVE, NO_PROOF, Bounds, Links, links_per_listener, links_per_user
 from gq.model.node import Inventory
 from gq.wire import client as wire
 from gq.wire import node as node_wire
 from gqd.shell.listeners import auth, listeners
-from gqd.shell.listeners import socket as door
 from gqd.shell.log import LOG
 from tests.requires import needs_root
 from tests.shell.rig import Wire, hello, until
@@ -79,7 +79,7 @@ def descriptors() -> int:
 @needs_root
 @pytest.mark.slow
 def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_MS", 3000)
+    monkeypatch.setattr(loop_socket, "HANDSHAKE_MS", 3000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -106,7 +106,7 @@ def test_thousands_of_half_open_links_stop_nobody_and_are_hung_up_on(monkeypatch
 def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_MS", 60_000)
+    monkeypatch.setattr(loop_socket, "HANDSHAKE_MS", 60_000)
     monkeypatch.setattr(auth, "BACKLOG", 16)
     monkeypatch.setattr(listeners, "links_per_listener", lambda descriptors, count, backlog: 100)
     monkeypatch.setattr(listeners, "SHARE_OF_HOST", 1)
@@ -165,7 +165,7 @@ def test_a_user_of_this_host_who_opens_links_without_end_takes_none_from_others(
 
 @needs_root
 def test_a_link_that_drips_is_hung_up_on_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(loop_socket, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -232,7 +232,7 @@ DOWNGRADES = {
 def test_a_peer_that_speaks_no_curve_is_hung_up_on_and_brings_nothing_in(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(loop_socket, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:
@@ -318,7 +318,7 @@ async def recording(endpoint: str) -> AsyncIterator[tuple[Recorder, str]]:
 
 @needs_root
 def test_a_recorded_link_of_a_node_played_again_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_MS", 1000)
+    monkeypatch.setattr(loop_socket, "HANDSHAKE_MS", 1000)
 
     async def scenario() -> None:
         async with shared_running() as shared:

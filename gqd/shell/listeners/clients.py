@@ -14,6 +14,7 @@ import zmq
 
 from gq.config.config import LimitSettings
 from gq.connection.input_queue import credentials
+from gq.connection.loop_socket import LoopSocket
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
 from gq.model.key import KeyKind
@@ -22,7 +23,6 @@ from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION
 from gqd.shell.listeners.auth import address, proven_key
 from gqd.shell.listeners.keys import KeyRing
 from gqd.shell.listeners.rejections import Rejections
-from gqd.shell.listeners.socket import Listener
 from gqd.shell.listeners.submission import take_blobs, take_chain_blobs, take_crontab_blobs
 from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
@@ -138,7 +138,7 @@ class ClientListener:
         self._handler = handler
         self._counters = counters
         self._identify = identify
-        self.listener: Listener | None = None
+        self.listener: LoopSocket | None = None
         """Set once the socket is open; messages come only then."""
 
     def receive(self, peer_id: bytes, frame: zmq.Frame) -> None:
@@ -148,7 +148,7 @@ class ClientListener:
             self._counters.malformed += 1
             return
         refusal = self._handler.take(frame.buffer, (self.listener.name, peer_id), caller)
-        if refusal is not None and not self.listener.send(peer_id, refusal):
+        if refusal is not None and not self.listener.send(refusal, peer_id):
             self._counters.replies_dropped += 1
 
 

@@ -11,6 +11,7 @@ import asyncio
 import zmq
 
 from gq.connection.link_bounds import Links
+from gq.connection.loop_socket import LoopSocket
 from gq.connection.munge import MungeRefused
 from gq.errors import ProtocolError, Refusal
 from gq.model.ids import RequestId
@@ -20,7 +21,6 @@ from gqd.shell.listeners.clients import Caller, ClientListener, RequestHandler, 
 from gqd.shell.listeners.keys import KeyRing
 from gqd.shell.listeners.munge_auth import MungeAuth
 from gqd.shell.listeners.rejections import Rejections
-from gqd.shell.listeners.socket import Listener
 from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 
@@ -52,7 +52,7 @@ class GuestListener:
         self._rejections = rejections
         self._under_way: dict[str, asyncio.Task[None]] = {}
         """The tasks that check introductions, by key."""
-        self.listener: Listener | None = None
+        self.listener: LoopSocket | None = None
         """Set once the socket is open; messages come only then."""
 
     def close(self) -> None:
@@ -114,8 +114,6 @@ class GuestListener:
         else:
             self._counters.introductions += 1
             self._send(peer_id, wire.reply(introduction.request_id, wire.Done(text=f"user {found.user}")))
-        assert self.listener is not None
-        self.listener.poll_soon()
 
     # ── links that are not introduced ─────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +144,7 @@ class GuestListener:
 
     def _send(self, peer_id: bytes, data: bytes) -> None:
         assert self.listener is not None
-        if not self.listener.send(peer_id, data):
+        if not self.listener.send(data, peer_id):
             self._counters.replies_dropped += 1
 
 

@@ -20,6 +20,7 @@ from gq.connection.curve import read_keys, server_key_path
 from gq.connection.input_queue import MAX_WAITING
 from gq.connection.link_bounds import NO_WORD, SHARE_OF_HOST, Bounds, Links, Unproven, links_per_listener, local_bounds
 from gq.connection.locate import Location
+from gq.connection.loop_socket import LoopSocket, Receive, bind_ipc, router
 from gq.connection.memory_guard import OF_USER, MemoryGuard
 from gq.errors import Refusal
 from gq.host.fd_limit import raise_descriptor_limit
@@ -31,7 +32,6 @@ from gqd.shell.listeners.clients import ClientListener, RequestHandler, enrolled
 from gqd.shell.listeners.keys import KeyRing
 from gqd.shell.listeners.nodes import NodeListener
 from gqd.shell.listeners.rejections import Rejections
-from gqd.shell.listeners.socket import Listener, bind_ipc, router
 from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.log import LOG
 from gqd.shell.metrics import Counters
@@ -72,7 +72,7 @@ class Listeners:
         ring: KeyRing,
         enter: Callable[[ClientRequest, dict[str, bytes]], None],
     ) -> None:
-        self.opened: dict[str, Listener] = {}
+        self.opened: dict[str, LoopSocket] = {}
         self._location = location
         self._config = config
         self._inbox = inbox
@@ -127,7 +127,7 @@ class Listeners:
             self._watch(
                 socket, bounds, on_unproven=lambda user, how: None
             )  # a command that only tests whether a controller runs
-        bind_ipc(socket, self._location.client_endpoint, 0o666 if self._users.is_shared else 0o600)
+        bind_ipc(socket, self._location.client_endpoint, self._users.is_shared)
         clients = ClientListener(self._handler, self._counters, partial(local_caller, self._users))
         clients.listener = self._add_listener(CLIENTS, socket, clients.receive)
 
@@ -217,24 +217,18 @@ class Listeners:
     def _new_node_listener(self) -> NodeListener:
         return NodeListener(self._users, self._handler, self._inbox, self._counters, self._rejections)
 
-    def _add_listener(
-        self,
-        name: str,
-        socket: zmq.Socket[bytes],
-        receive: Callable[[bytes, zmq.Frame], None],
-        notes: bool = True,
-    ) -> Listener:
+    def _add_listener(self, name: str, socket: zmq.Socket[bytes], receive: Receive, notes: bool = True) -> LoopSocket:
         """Make and register a listener; `notes`: any message of a link counts as its proof of identity."""
-        links = self._links.get(socket) if notes else None
-
-        def receive_and_note(peer_id: bytes, frame: zmq.Frame) -> None:
-            if links is not None:
-                links.record_proof(frame)
-            receive(peer_id, frame)
-
-        max_waiting = MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING
-        listener = Listener(
-            name, socket, receive_and_note, self._inbox.has_room, self._count_malformed, self._on_flood, max_waiting
+        listener = LoopSocket(
+            socket,
+            asyncio.get_running_loop(),
+            receive,
+            self._on_flood,
+            name=name,
+            links=self._links.get(socket) if notes else None,
+            has_room=self._inbox.has_room,
+            on_malformed=self._count_malformed,
+            max_waiting=MAX_WAITING_OF_NODE if name in (NODES, REMOTE_NODES) else MAX_WAITING,
         )
         self.opened[name] = listener
         return listener

@@ -13,6 +13,7 @@ import time
 import zmq
 
 from gq.connection.input_queue import credentials
+from gq.connection.loop_socket import LoopSocket
 from gq.errors import ProtocolError
 from gq.model.key import KeyKind
 from gq.wire import node as wire
@@ -23,7 +24,6 @@ from gqd.shell.listeners.clients import Caller, RequestHandler
 from gqd.shell.listeners.keys import KeyHolder, KeyRing
 from gqd.shell.listeners.node_limits import why_unacceptable
 from gqd.shell.listeners.rejections import Rejections
-from gqd.shell.listeners.socket import Listener
 from gqd.shell.listeners.users import UserDirectory
 from gqd.shell.metrics import Counters
 from gqd.state.input import NodeHeartbeat, NodeHello, NodeJoin, NodeReport, Route
@@ -62,7 +62,7 @@ class NodeListener:
         self._rejections = rejections
         self._joins: dict[str, int] = {}
         self._joins_since = 0.0
-        self.listener: Listener | None = None
+        self.listener: LoopSocket | None = None
         """Set once the socket is open; messages come only then."""
 
     def receive_local(self, peer_id: bytes, frame: zmq.Frame) -> None:
@@ -197,5 +197,5 @@ class NodeListener:
 
     def _send(self, peer_id: bytes, message: wire.ControllerMessage) -> None:
         assert self.listener is not None
-        if not self.listener.send(peer_id, wire.CONTROLLER_MESSAGES.encode(message)):
+        if not self.listener.send(wire.CONTROLLER_MESSAGES.encode(message), peer_id):
             self._counters.replies_dropped += 1
