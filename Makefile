@@ -18,7 +18,7 @@ CORES  := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Most tests wait for daemons more than they compute.
 JOBS   ?= $(shell echo $$(( $(CORES) < 4 ? 3 * $(CORES) : 12 )))
 # What decides and describes, and the commands against a scripted controller.
-QUICK_TESTS := $(addprefix tests/,cli config control core model store wire)
+QUICK_TESTS := $(addprefix tests/,cli config control model sched store wire)
 SEED   ?=
 QUICK  ?=
 ROUNDS ?=

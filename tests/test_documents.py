@@ -449,6 +449,7 @@ def test_the_version_is_one_and_the_changelog_has_it() -> None:
     assert PROJECT["dynamic"] == ["version"], "pyproject.toml reads it from gq.version"
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_rooms_is_what_the_imports_say() -> None:
     """``python -m tests.rooms`` writes it anew."""
     assert f"{rooms.BEGIN}{rooms.picture()}{rooms.END}" in rooms.PAGE.read_text()

@@ -16,16 +16,16 @@ from gq.model.job import ExitStatus
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted
 from gqnode.daemon.shepherds import TreeEmpty
 from gqnode.shepherd.processes import descendants, is_stopped
-from tests.node.herd_host import WAIT_S, HerdHost, herd_host, shepherds
+from tests.node.shepherd_host import WAIT_S, ShepherdHost, shepherd_host, shepherds
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[HerdHost]:
-    with herd_host(tmp_path) as host:
+def host(tmp_path: Path) -> Iterator[ShepherdHost]:
+    with shepherd_host(tmp_path) as host:
         yield host
 
 
-def test_a_script_runs_with_exactly_its_environment_arguments_directory_and_umask(host: HerdHost) -> None:
+def test_a_script_runs_with_exactly_its_environment_arguments_directory_and_umask(host: ShepherdHost) -> None:
     output = host.root / "out"
     script = '#!/bin/sh\necho "$1 $2"; pwd; umask; /usr/bin/env | grep -v ^_= | sort\n'
     attempt_id = host.start(
@@ -38,7 +38,7 @@ def test_a_script_runs_with_exactly_its_environment_arguments_directory_and_umas
     assert output.stat().st_mode & 0o777 == 0o600
 
 
-def test_started_comes_before_ended_and_their_instants_are_in_order(host: HerdHost) -> None:
+def test_started_comes_before_ended_and_their_instants_are_in_order(host: ShepherdHost) -> None:
     before = time.time()
     host.start(script="#!/bin/sh\ntrue\n")
     ended = host.await_event(ProcessEnded)
@@ -55,13 +55,13 @@ def test_started_comes_before_ended_and_their_instants_are_in_order(host: HerdHo
         ("kill -TERM $$", ExitStatus(signal=15)),
     ],
 )
-def test_how_a_script_ended_is_told(host: HerdHost, body: str, exit: ExitStatus) -> None:
+def test_how_a_script_ended_is_told(host: ShepherdHost, body: str, exit: ExitStatus) -> None:
     host.start(script=f"#!/bin/sh\n{body}\n")
     ended = host.await_event(ProcessEnded)
     assert (ended.exit, ended.why, ended.oom, ended.is_lost) == (exit, "", False, False)
 
 
-def test_cpu_time_and_memory_of_what_the_script_waited_for_are_counted(host: HerdHost) -> None:
+def test_cpu_time_and_memory_of_what_the_script_waited_for_are_counted(host: ShepherdHost) -> None:
     program = "b=bytearray(60<<20); import time; t=time.process_time()\nwhile time.process_time()-t<0.3: pass"
     host.start(script=f"#!/bin/sh\npython3 -c '{program}'\n")
     usage = host.await_event(ProcessEnded).usage
@@ -69,7 +69,7 @@ def test_cpu_time_and_memory_of_what_the_script_waited_for_are_counted(host: Her
     assert 60 <= usage.max_rss_mib < 200
 
 
-def test_standard_error_goes_with_the_output_unless_it_has_a_file(host: HerdHost) -> None:
+def test_standard_error_goes_with_the_output_unless_it_has_a_file(host: ShepherdHost) -> None:
     both, out, err = (host.root / name for name in ("both", "out", "err"))
     host.start(1, "#!/bin/sh\necho a; echo b >&2; cat\n", output_path=str(both), input_path="/dev/null")
     (host.root / "in").write_text("given\n")
@@ -81,7 +81,7 @@ def test_standard_error_goes_with_the_output_unless_it_has_a_file(host: HerdHost
     assert (both.read_text(), out.read_text(), err.read_text()) == ("a\nb\n", "a\ngiven\n", "b\n")
 
 
-def test_output_is_truncated_or_appended_as_asked(host: HerdHost) -> None:
+def test_output_is_truncated_or_appended_as_asked(host: ShepherdHost) -> None:
     fresh, kept = host.root / "fresh", host.root / "kept"
     fresh.write_text("old\n")
     kept.write_text("old\n")
@@ -101,7 +101,9 @@ def test_output_is_truncated_or_appended_as_asked(host: HerdHost) -> None:
         ({"cgroup_procs": ("/no/procs",)}, "cannot join the cell by `/no/procs`: No such file or directory"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_set_up_is_named_and_no_start_is_told(host: HerdHost, fields: dict[str, str], why: str) -> None:
+def test_a_failed_set_up_is_named_and_no_start_is_reported(
+    host: ShepherdHost, fields: dict[str, str], why: str
+) -> None:
     host.start(script="#!/bin/sh\ntouch ran\n", **fields)
     assert host.await_event(ProcessEnded).why == why
     assert not [event for event in host.events if isinstance(event, ProcessStarted)]
@@ -116,7 +118,7 @@ def test_what_cannot_be_set_up_is_named_and_no_start_is_told(host: HerdHost, fie
     ],
 )
 def test_a_script_that_cannot_be_executed_fails_as_in_a_shell_and_says_why(
-    host: HerdHost, script: str, code: int, message: str
+    host: ShepherdHost, script: str, code: int, message: str
 ) -> None:
     error = host.root / "err"
     host.start(script=script, error_path=str(error))
@@ -125,23 +127,23 @@ def test_a_script_that_cannot_be_executed_fails_as_in_a_shell_and_says_why(
     assert error.read_text().startswith("gq: error: cannot execute `") and message in error.read_text()
 
 
-def test_setsid_and_double_forks_leave_no_process(host: HerdHost) -> None:
+def test_setsid_and_double_forks_leave_no_process(host: ShepherdHost) -> None:
     daemonize = "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(1000)\n os._exit(0)"
     script = f"#!/bin/sh\nsetsid sleep 1000 &\n(setsid sleep 1001 &)\npython3 -c '{daemonize}'\nsleep 0.2\nexit 5\n"
     attempt_id = host.start(script=script)
     host.until(lambda: len(host.processes(attempt_id)) >= 4)
     assert host.await_event(ProcessEnded).exit == ExitStatus(code=5)
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert host.processes(attempt_id) == []
 
 
-def test_processes_that_wipe_their_environment_and_ignore_signals_are_killed_too(host: HerdHost) -> None:
+def test_processes_that_wipe_their_environment_and_ignore_signals_are_killed_too(host: ShepherdHost) -> None:
     pids = host.root / "pids"
     stubborn = f"trap '' TERM HUP INT; echo $$ >> {pids}; while :; do sleep 100; done"
     attempt_id = host.start(script=f'#!/bin/sh\nenv -i setsid sh -c "{stubborn}" &\nsleep 1000\n')
     host.until(lambda: pids.exists() and pids.read_text().endswith("\n"))
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=9)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
@@ -151,54 +153,54 @@ BOMBER = 64_999
 """The number of a user who has no other process."""
 
 
-def test_a_fork_bomb_is_emptied(host: HerdHost) -> None:
+def test_a_fork_bomb_is_emptied(host: ShepherdHost) -> None:
     few = "ulimit -u 400 2>/dev/null || ulimit -p 400 || exit 1"  # the option's name is not the same in all shells
     bomb = few + "; f() { sleep 0.01; f & f & wait; }; f & sleep 1000"
     as_nobody = f"setpriv --reuid={BOMBER} --regid={BOMBER} --clear-groups " if os.geteuid() == 0 else ""
     attempt_id = host.start(script=f"#!/bin/sh\nexec {as_nobody}sh -c '{bomb}'\n", chdir="/")  # root has no such limit
     host.until(lambda: len(host.processes(attempt_id)) > 20)
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert host.processes(attempt_id) == []
 
 
-def test_a_cell_without_a_script_lives_until_it_is_emptied(host: HerdHost) -> None:
+def test_a_cell_without_a_script_lives_until_it_is_emptied(host: ShepherdHost) -> None:
     attempt_id = host.start()
     host.await_event(ProcessStarted)
-    host.do(host.herd.check, attempt_id)
+    host.do(host.pool.check, attempt_id)
     host.await_event(CellQuiet)
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert not [event for event in host.events if isinstance(event, ProcessEnded)]
 
 
-def test_a_running_script_is_not_quiet(host: HerdHost) -> None:
+def test_a_running_script_is_not_quiet(host: ShepherdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nread line < fifo\n", chdir=str(host.root))
     os.mkfifo(host.root / "fifo")
     host.await_event(ProcessStarted)
-    host.do(host.herd.check, attempt_id)
-    host.do(host.herd.write_line, attempt_id, "the answer to this shows that the question was heard")
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.check, attempt_id)
+    host.do(host.pool.write_line, attempt_id, "the answer to this shows that the question was heard")
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert not [event for event in host.events if isinstance(event, CellQuiet)]
 
 
-def test_a_batch_signal_reaches_only_the_script(host: HerdHost) -> None:
+def test_a_batch_signal_reaches_only_the_script(host: ShepherdHost) -> None:
     output = host.root / "out"
     child = "trap 'echo child >> out' USR1; touch ready; while :; do sleep 0.05; done"
     script = f"#!/bin/sh\ntrap 'echo script >> out; exit 4' USR1\nsh -c \"{child}\" &\nwait\n"
     attempt_id = host.start(script=script, chdir=str(host.root))
     host.until(lambda: (host.root / "ready").exists())
-    host.do(host.herd.signal, attempt_id, signal.SIGUSR1, "batch")
+    host.do(host.pool.signal, attempt_id, signal.SIGUSR1, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(code=4)
     assert output.read_text() == "script\n"
 
 
-def test_a_signal_to_all_reaches_every_process_and_wakes_stopped_ones_to_end_them(host: HerdHost) -> None:
+def test_a_signal_to_all_reaches_every_process_and_wakes_stopped_ones_to_end_them(host: ShepherdHost) -> None:
     script = "#!/bin/sh\nsetsid sleep 1000 &\nsleep 1001 &\nkill -STOP $$\n"
     attempt_id = host.start(script=script)
     host.until(lambda: len(host.processes(attempt_id)) == 3)
-    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "all")
+    host.do(host.pool.signal, attempt_id, signal.SIGTERM, "all")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
 
 
@@ -215,54 +217,54 @@ while True:
 """The child waits for the other end of the FIFO before it executes its program, and the parent waits for that."""
 
 
-def below_shepherds(host: HerdHost) -> list[int]:
+def below_shepherds(host: ShepherdHost) -> list[int]:
     return [pid for shepherd in shepherds(host.root) for pid in descendants(shepherd)]
 
 
-def all_stopped(host: HerdHost) -> bool:
+def all_stopped(host: ShepherdHost) -> bool:
     return all(map(is_stopped, below_shepherds(host)))
 
 
-def test_a_job_that_forks_all_the_time_can_be_stopped_and_goes_on(host: HerdHost) -> None:
+def test_a_job_that_forks_all_the_time_can_be_stopped_and_goes_on(host: ShepherdHost) -> None:
     attempt_id = host.start(script=FORKS, chdir=str(host.root))
     counted = host.root / "counted"
     for _ in range(10):
         host.until(counted.exists)
-        host.do(host.herd.signal, attempt_id, signal.SIGSTOP, "all")
+        host.do(host.pool.signal, attempt_id, signal.SIGSTOP, "all")
         host.until(lambda: all_stopped(host), "every process to be stopped")
         counted.unlink()
-        host.do(host.herd.signal, attempt_id, signal.SIGCONT, "all")
+        host.do(host.pool.signal, attempt_id, signal.SIGCONT, "all")
 
 
-def test_a_process_that_waits_for_a_child_stopped_before_its_program_is_stopped(host: HerdHost) -> None:
+def test_a_process_that_waits_for_a_child_stopped_before_its_program_is_stopped(host: ShepherdHost) -> None:
     os.mkfifo(host.root / "fifo")
     attempt_id = host.start(script=SPAWNS.format(python=sys.executable), chdir=str(host.root))
     host.until(lambda: len(below_shepherds(host)) == 2)
 
-    host.do(host.herd.signal, attempt_id, signal.SIGSTOP, "all")
+    host.do(host.pool.signal, attempt_id, signal.SIGSTOP, "all")
     host.until(lambda: all_stopped(host))
     assert not (host.root / "ended").exists()
 
-    host.do(host.herd.signal, attempt_id, signal.SIGCONT, "all")
+    host.do(host.pool.signal, attempt_id, signal.SIGCONT, "all")
     fifo = os.open(host.root / "fifo", os.O_RDWR)
     host.until((host.root / "ended").exists)
     os.close(fifo)
 
 
-def test_a_line_is_appended_to_the_standard_error_and_not_overwritten(host: HerdHost) -> None:
+def test_a_line_is_appended_to_the_standard_error_and_not_overwritten(host: ShepherdHost) -> None:
     error = host.root / "err"
     script = "#!/bin/sh\necho one >&2\ntouch ready\nread line < fifo\necho two >&2\n"
     os.mkfifo(host.root / "fifo")
     attempt_id = host.start(script=script, chdir=str(host.root), error_path=str(error))
     host.until(lambda: (host.root / "ready").exists())
-    host.do(host.herd.write_line, attempt_id, "*** JOB 1 CANCELLED ***")
+    host.do(host.pool.write_line, attempt_id, "*** JOB 1 CANCELLED ***")
     host.until(lambda: "***" in error.read_text())
     (host.root / "fifo").write_text("go\n")
     host.await_event(ProcessEnded)
     assert error.read_text() == "one\n*** JOB 1 CANCELLED ***\ntwo\n"
 
 
-def test_watched_memory_ends_the_attempt_as_out_of_memory_and_its_neighbour_lives(host: HerdHost) -> None:
+def test_watched_memory_ends_the_attempt_as_out_of_memory_and_its_neighbour_lives(host: ShepherdHost) -> None:
     greedy = "#!/bin/sh\npython3 -c 'import time; b=bytearray(200<<20); time.sleep(1000)' & wait\n"
     error = host.root / "err"
     neighbour = host.start(1, "#!/bin/sh\nsleep 1000\n", watch_memory_mib=100)
@@ -274,7 +276,7 @@ def test_watched_memory_ends_the_attempt_as_out_of_memory_and_its_neighbour_live
     assert host.processes(neighbour)
 
 
-def test_memory_that_processes_share_is_counted_once(host: HerdHost) -> None:
+def test_memory_that_processes_share_is_counted_once(host: ShepherdHost) -> None:
     program = host.root / "share.py"
     program.write_text(
         "import mmap, os, time\n"
@@ -291,30 +293,30 @@ def test_memory_that_processes_share_is_counted_once(host: HerdHost) -> None:
     assert (ended.exit, ended.oom) == (ExitStatus(0), False)
 
 
-def test_a_full_disk_under_the_output_is_the_jobs_own_trouble(host: HerdHost) -> None:
+def test_a_full_disk_under_the_output_is_the_jobs_own_trouble(host: ShepherdHost) -> None:
     host.start(script="#!/bin/sh\necho x || exit 9\n", output_path="/dev/full")
     assert host.await_event(ProcessEnded).exit == ExitStatus(code=9)
 
 
-def test_an_output_that_hangs_hangs_only_its_own_job_and_can_be_ended(host: HerdHost) -> None:
+def test_an_output_that_hangs_hangs_only_its_own_job_and_can_be_ended(host: ShepherdHost) -> None:
     os.mkfifo(host.root / "fifo")
     stuck = host.start(1, "#!/bin/sh\ntrue\n", output_path=str(host.root / "fifo"))
-    host.do(host.herd.write_line, stuck, "nobody reads this")
+    host.do(host.pool.write_line, stuck, "nobody reads this")
     host.start(2, "#!/bin/sh\ntrue\n")
     assert host.await_event(ProcessEnded).attempt_id.job_id == 2
-    host.do(host.herd.empty, stuck)
+    host.do(host.pool.empty, stuck)
     host.await_event(TreeEmpty)
     assert host.await_event(ProcessEnded, attempt_id=stuck).exit == ExitStatus(signal=9)
 
 
-def test_a_reason_longer_than_a_pipe_holds_is_told_all_the_same(host: HerdHost) -> None:
+def test_a_reason_longer_than_a_pipe_holds_is_told_all_the_same(host: ShepherdHost) -> None:
     host.start(script="#!/bin/sh\ntrue\n", output_path="/" + "é" * 100_000)
     ended = host.await_event(ProcessEnded)
     assert ended.why.startswith("cannot open the output file `/éé")
     assert not ended.is_lost
 
 
-def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at_once(host: HerdHost) -> None:
+def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at_once(host: ShepherdHost) -> None:
     pipe = host.root / "pipe"
     os.mkfifo(pipe)
     directory = host.root / "directory"
@@ -327,58 +329,58 @@ def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at
     host.until(lambda: is_zombie(child), "the end of what nobody could find")
 
 
-def test_a_job_that_stops_its_shepherd_can_be_ended(host: HerdHost) -> None:
+def test_a_job_that_stops_its_shepherd_can_be_ended(host: ShepherdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
     host.until(lambda: [_is_stopped(pid) for pid in shepherds(host.root)] == [True], "a stopped shepherd")
-    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    host.do(host.pool.signal, attempt_id, signal.SIGTERM, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
 
 
-def test_a_command_that_overtakes_the_first_report_of_a_stopped_shepherd_is_carried_out(host: HerdHost) -> None:
+def test_a_command_that_overtakes_the_first_report_of_a_stopped_shepherd_is_carried_out(host: ShepherdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
     deadline = time.monotonic() + WAIT_S
-    while [_is_stopped(pid) for pid in shepherds(host.root)] != [True]:  # the loop of the herd does not run meanwhile
+    while [_is_stopped(pid) for pid in shepherds(host.root)] != [True]:  # the loop of the pool does not run meanwhile
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    host.do(host.pool.signal, attempt_id, signal.SIGTERM, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
 
 
-def test_a_shepherd_that_is_stopped_while_it_empties_is_woken(host: HerdHost) -> None:
+def test_a_shepherd_that_is_stopped_while_it_empties_is_woken(host: ShepherdHost) -> None:
     attempt_id = host.start(script="#!/bin/sh\nexec sleep 1000\n")
     host.await_event(ProcessStarted)
     (shepherd,) = shepherds(host.root)
     os.kill(shepherd, signal.SIGSTOP)
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGKILL)
     assert not host.processes(attempt_id)
 
 
 def test_a_new_daemon_ends_a_job_whose_shepherd_was_stopped_before(tmp_path: Path) -> None:
-    with herd_host(tmp_path) as first:
+    with shepherd_host(tmp_path) as first:
         attempt_id = first.start(script="#!/bin/sh\nexec sleep 1000\n")
         first.await_event(ProcessStarted)
         first.end()
         os.kill(shepherds(tmp_path)[0], signal.SIGSTOP)
-        with herd_host(tmp_path) as second:
-            second.do(second.herd.adopt, attempt_id)
-            second.do(second.herd.empty, attempt_id)
+        with shepherd_host(tmp_path) as second:
+            second.do(second.pool.adopt, attempt_id)
+            second.do(second.pool.empty, attempt_id)
             second.await_event(TreeEmpty)
             assert second.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGKILL)
             assert not second.processes(attempt_id)
 
 
 @pytest.mark.parametrize("signum", [-1, 65, 2**40])
-def test_a_signal_that_does_not_exist_does_not_end_the_shepherd(host: HerdHost, signum: int) -> None:
+def test_a_signal_that_does_not_exist_does_not_end_the_shepherd(host: ShepherdHost, signum: int) -> None:
     attempt_id = host.start(script="#!/bin/sh\nexec sleep 1000\n")
     host.await_event(ProcessStarted)
-    host.do(host.herd.signal, attempt_id, signum, "batch")
-    host.do(host.herd.signal, attempt_id, signal.SIGTERM, "batch")
+    host.do(host.pool.signal, attempt_id, signum, "batch")
+    host.do(host.pool.signal, attempt_id, signal.SIGTERM, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)
 
 
-def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) -> None:
+def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: ShepherdHost) -> None:
     output = host.root / "out"
     host.start(script="#!/bin/sh\ngrep -E 'SigIgn|SigBlk' /proc/self/status\n", output_path=str(output))
     host.await_event(ProcessEnded)
@@ -387,7 +389,7 @@ def test_ignored_signals_of_the_daemon_are_default_in_the_job(host: HerdHost) ->
     assert masks == [0, 0]
 
 
-def test_nothing_of_the_daemon_is_open_in_the_job(host: HerdHost) -> None:
+def test_nothing_of_the_daemon_is_open_in_the_job(host: ShepherdHost) -> None:
     output = host.root / "out"
     host.start(script="#!/bin/sh\nexec ls /proc/self/fd\n", output_path=str(output))
     host.await_event(ProcessEnded)
@@ -397,17 +399,17 @@ def test_nothing_of_the_daemon_is_open_in_the_job(host: HerdHost) -> None:
 def test_a_spool_path_longer_than_a_socket_path_may_be_works(tmp_path: Path) -> None:
     root = tmp_path / ("x" * 120) / ("y" * 120)
     root.mkdir(parents=True)
-    with herd_host(root) as host:
+    with shepherd_host(root) as host:
         attempt_id = host.start(script="#!/bin/sh\nsleep 1000\n")
         host.await_event(ProcessStarted)
         host.end()
-        with herd_host(root) as next_host:
-            next_host.do(next_host.herd.adopt, attempt_id)
+        with shepherd_host(root) as next_host:
+            next_host.do(next_host.pool.adopt, attempt_id)
             assert next_host.await_event(ProcessStarted).attempt_id == attempt_id
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
-def test_a_job_of_another_user_runs_with_that_users_rights_only(host: HerdHost) -> None:
+def test_a_job_of_another_user_runs_with_that_users_rights_only(host: ShepherdHost) -> None:
     for directory in (host.root, *host.root.parents[:-2]):
         directory.chmod(0o755)
     home = host.root / "home"
@@ -416,7 +418,7 @@ def test_a_job_of_another_user_runs_with_that_users_rights_only(host: HerdHost) 
     script = "#!/bin/sh\nid -u; id -g; id -G\n"
     attempt_id = host.start(script=script, identity=(4321, 4322, (4323,)), output_path=str(home / "out"))
     assert host.await_event(ProcessEnded).exit == ExitStatus(0)
-    host.do(host.herd.empty, attempt_id)
+    host.do(host.pool.empty, attempt_id)
     host.await_event(TreeEmpty)
     assert (home / "out").read_text().split() == ["4321", "4322", "4322", "4323"]
     assert (home / "out").stat().st_uid == 4321

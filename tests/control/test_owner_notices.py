@@ -10,8 +10,8 @@ from gq.model.notice import NotifySettings, Target
 from gq.wire import client
 from gqd.state.events.event import NoticeQueued
 from tests.builders import SHARED
-from tests.core.test_crontab import NIGHT, CronHost, entry
-from tests.core.test_reservations import BOOKABLE, booking, host_of, set_, tick
+from tests.control.test_crontab import NIGHT, CronHost, entry
+from tests.control.test_reservations import BOOKABLE, booking, host_of, set_, tick
 from tests.hosts import CoreHost
 
 HOOK = "https://hooks.example.org/ada"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gqd.sched.reservation.booking import MAX_LOOKED_AT, AvailabilityProfile
-from tests.core.test_reservations import HOUR, booking, host_of, refuse, series, set_
+from tests.control.test_reservations import HOUR, booking, host_of, refuse, series, set_
 
 NIGHTS = 60
 DAY = 24 * HOUR

@@ -11,7 +11,7 @@ from gq.model.resource import ResourceRequest
 from gqd.sched.preemption.victim_bound import GpusAt, promising_nodes
 from gqd.sched.request import shape_of
 from gqd.sched.snapshot.model import Overlay
-from tests.core.test_preemption_plan import node
+from tests.sched.test_preempt import node
 
 FREE = (0, 0, 1, 4)
 """GPUs that are free on four nodes of four."""

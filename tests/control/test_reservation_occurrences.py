@@ -6,7 +6,7 @@ from gq.model.reservation import OccurrenceState
 from gq.wire import client, node
 from gqd.state.events import event
 from tests.builders import submit
-from tests.core.test_reservations import booking, host_of, only, set_, tick
+from tests.control.test_reservations import booking, host_of, only, set_, tick
 from tests.hosts import CoreHost
 
 NO_SHOW_S = 1200

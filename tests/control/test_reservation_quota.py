@@ -11,7 +11,7 @@ from gq.model.policy_tables import Booking as Rules
 from gq.model.reservation import Booking
 from gq.wire import client
 from tests.builders import ALICE, inventory
-from tests.core.test_reservations import HOUR, OPEN, booking, refuse, refused, set_
+from tests.control.test_reservations import HOUR, OPEN, booking, refuse, refused, set_
 from tests.hosts import CoreHost
 
 

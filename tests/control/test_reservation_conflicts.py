@@ -6,7 +6,7 @@ from gq.model.reservation import OccurrenceState
 from gq.wire import client
 from gqd.state.events import event
 from gqd.state.reservation import Occurrence
-from tests.core.test_reservations import HOUR, booking, host_of, refuse, refused, series, set_
+from tests.control.test_reservations import HOUR, booking, host_of, refuse, refused, series, set_
 from tests.hosts import CoreHost
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gq.wire import client
-from tests.core.test_reservations import HOUR, booking, host_of, series, set_, tick
+from tests.control.test_reservations import HOUR, booking, host_of, series, set_, tick
 from tests.hosts import CoreHost
 
 

@@ -7,7 +7,7 @@ import msgspec
 from gq.model.reservation import Flag
 from gqd.state.input import PolicyChanged
 from gqd.state.policy import Partition
-from tests.core.test_reservations import BOOKABLE, booking, gpus_of, host_of, only, set_, tick
+from tests.control.test_reservations import BOOKABLE, booking, gpus_of, host_of, only, set_, tick
 from tests.hosts import CoreHost
 
 REST = Partition(name="rest", max_time_s=86400)

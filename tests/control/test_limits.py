@@ -21,7 +21,7 @@ from gqd.state.index.period import next_periods_at, periods_at
 from gqd.state.input import NodeHeartbeat, Peer, PolicyChanged, Tick
 from gqd.state.policy import Partition, Policy
 from tests.builders import ADAM, ALICE, BOB, CARL, SHARED, attempt_id, hello, inventory, submit
-from tests.core.test_accounts import add_account, add_member, add_qos, change_account
+from tests.control.test_accounts import add_account, add_member, add_qos, change_account
 from tests.hosts import CoreHost
 
 HOUR = 3600

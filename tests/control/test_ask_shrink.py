@@ -11,8 +11,8 @@ from gq.wire import node as wire
 from gqd.state.events import event
 from gqd.state.input import Peer
 from tests.builders import ALICE, BOB, SHARED
-from tests.core import test_elastic as of_gpus
-from tests.core import test_elastic_nodes as of_nodes
+from tests.control import test_elastic as of_gpus
+from tests.control import test_elastic_nodes as of_nodes
 from tests.hosts import CoreHost
 
 ASKED = 1100.0

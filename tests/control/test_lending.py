@@ -20,7 +20,7 @@ from gqd.sched.planner import plan_whole
 from gqd.state.input import Tick
 from gqd.state.plan import Start
 from tests.builders import BOB, OWNER, PROMPT, SHARED, hello, inventory, submit
-from tests.core.test_booked_jobs import EASY, HOUR, MAIN, go_to, is_waiting, occurrence_of, reserve
+from tests.control.test_reservation_jobs import EASY, HOUR, MAIN, go_to, is_waiting, occurrence_of, reserve
 from tests.hosts import CoreHost
 
 WARNED = SignalSpec(signum=signal.SIGUSR1, before_s=60)

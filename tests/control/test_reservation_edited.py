@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gq.wire import client
-from tests.core.test_reservations import HOUR, booking, host_of, only, refuse, set_, tick
+from tests.control.test_reservations import HOUR, booking, host_of, only, refuse, set_, tick
 from tests.hosts import CoreHost
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from gqd.state.policy import Partition, Policy
 from tests.builders import inventory, submit
-from tests.core.test_reservations import BOOKABLE, booking, gpus_of, host_of, only, refuse, set_
-from tests.core.test_reservations_moved import reload
+from tests.control.test_reservations import BOOKABLE, booking, gpus_of, host_of, only, refuse, set_
+from tests.control.test_reservations_moved import reload
 from tests.hosts import CoreHost
 
 HOUR = 3600

@@ -1,4 +1,4 @@
-"""A herd on its own event loop, with real shepherds and real processes, driven step by step from a test."""
+"""A pool of shepherds on its own event loop, with real shepherds and real processes, driven step by step from a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT_S = 60.0
 E = TypeVar("E")
 
 
-class HerdHost:
+class ShepherdHost:
     """One life of a node daemon, as far as processes go."""
 
     def __init__(self, root: Path) -> None:
@@ -30,17 +30,17 @@ class HerdHost:
         self.loop = asyncio.new_event_loop()
         self.spawner = Spawner()
         self.events: list[ShepherdEvent] = []
-        self.herd = ShepherdPool(self.spawner, str(root), self.events.append, time.time)
+        self.pool = ShepherdPool(self.spawner, str(root), self.events.append, time.time)
 
     def end(self) -> None:
         """As if the daemon was killed: links and forkserver go, shepherds stay."""
-        self.loop.run_until_complete(self.herd.close())
+        self.loop.run_until_complete(self.pool.close())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         self.spawner.close()
 
     def do(self, call: Callable[..., None], *args: object, **kwargs: object) -> None:
-        """Call the herd as the daemon does: on the loop."""
+        """Call the pool as the daemon does: on the loop."""
 
         async def on_loop() -> None:
             call(*args, **kwargs)
@@ -53,14 +53,14 @@ class HerdHost:
         directory.mkdir(mode=0o700, exist_ok=True)
         fields.setdefault("environment", ENVIRONMENT)
         spec = ShepherdSpec(is_batch=bool(script), **fields)
-        self.do(self.herd.start, attempt_id, spec, script.encode())
+        self.do(self.pool.start, attempt_id, spec, script.encode())
         return attempt_id
 
     def start_tasks(self, attempt_id: AttemptId, *argvs: list[str], step: int = 0, **fields: Any) -> StepId:
         step_id = StepId(attempt_id.job_id, attempt_id.attempt, step)
         fields.setdefault("environment", ENVIRONMENT)
         tasks = [TaskSpec(rank=rank, argv=tuple(argv), **fields) for rank, argv in enumerate(argvs)]
-        self.do(self.herd.start_tasks, step_id, tasks)
+        self.do(self.pool.start_tasks, step_id, tasks)
         return step_id
 
     def until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
@@ -98,16 +98,16 @@ class HerdHost:
 
     def acknowledge(self, step_id: StepId, rank: int = 0, stream: str = "stdout") -> None:
         position = StreamPosition(rank, stream, len(self.output(step_id, rank, stream)))
-        self.do(self.herd.received, step_id, [position])
+        self.do(self.pool.received, step_id, [position])
 
     def processes(self, attempt_id: AttemptId) -> list[int]:
         return strays(str(self.root / str(attempt_id)))
 
 
 @contextmanager
-def herd_host(root: Path) -> Iterator[HerdHost]:
+def shepherd_host(root: Path) -> Iterator[ShepherdHost]:
     """A host that leaves no process of any attempt behind."""
-    host = HerdHost(root)
+    host = ShepherdHost(root)
     try:
         yield host
     finally:
@@ -118,12 +118,12 @@ def herd_host(root: Path) -> Iterator[HerdHost]:
 
 def sweep(root: Path) -> None:
     """End all processes of all attempts, and then their shepherds, which nobody needs any more."""
-    host = HerdHost(root)
+    host = ShepherdHost(root)
     attempts = [directory.name.split(".") for directory in root.glob("[0-9]*.[0-9]*")]
     for job, attempt in attempts:
-        host.do(host.herd.empty, AttemptId(JobId(int(job)), int(attempt)))
+        host.do(host.pool.empty, AttemptId(JobId(int(job)), int(attempt)))
     host.until(lambda: sum(isinstance(event, TreeEmpty) for event in host.events) == len(attempts), "emptiness")
-    host.loop.run_until_complete(host.herd.close())
+    host.loop.run_until_complete(host.pool.close())
     host.until(lambda: not shepherds(root), "the shepherds to end")
     host.end()
 

@@ -15,7 +15,7 @@ from gq.wire import client
 from gq.wire import node as wire
 from gqd.state.records import Parked
 from tests.builders import OWNER, ROOT, attempt_id, hello, inventory, submit
-from tests.core.test_preemption import START, WARNED, cluster, kinds, signals, stops, tick
+from tests.control.test_preemption import START, WARNED, cluster, kinds, signals, stops, tick
 from tests.hosts import CoreHost
 
 GPU_MIB = inventory().gpus[0].memory_mib

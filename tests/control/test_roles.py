@@ -18,8 +18,8 @@ from gqd.sched.placement.placement import place
 from gqd.sched.request import Shape, shape_of, wanted_in_all
 from gqd.state.index.tally import asked_amounts
 from tests.builders import inventory, submit
-from tests.core.test_placement import FULL, Grants, overlay
 from tests.hosts import POLICY, CoreHost
+from tests.sched.test_placement import FULL, Grants, overlay
 
 
 def roles(**fields: dict[str, Any]) -> tuple[Role, ...]:

@@ -23,7 +23,7 @@ from gqd.state.effect import Reply, SendOrder
 from gqd.state.events import event
 from gqd.state.policy import Partition, Policy
 from tests.builders import ALICE, BOB, OLGA, OWNER, PROMPT, SHARED, client_request, inventory, submit
-from tests.core.test_reservations import booking, host_of, set_
+from tests.control.test_reservations import booking, host_of, set_
 from tests.hosts import CoreHost
 from tests.property.streams import scheduling
 

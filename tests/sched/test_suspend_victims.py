@@ -15,8 +15,8 @@ from gqd.sched.preemption.nominations import with_nominations
 from gqd.sched.snapshot.model import Nomination, PendingJob, ReservedOccurrence, Snapshot
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
-from tests.core.test_preemption_plan import NOW, node, pending, running, snapshot, victims
 from tests.property.streams import scheduling
+from tests.sched.test_preempt import NOW, node, pending, running, snapshot, victims
 
 MODE = {"scavenger": msgspec.structs.replace(BUILT_IN_QOS["scavenger"], preempt_mode=PreemptMode.SUSPEND)}
 

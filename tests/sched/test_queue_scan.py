@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gqd.sched.snapshot.queue_scan import QueueScan, columns_of
-from tests.core.test_backfill import EASY, job
+from tests.sched.test_backfill import EASY, job
 
 
 @pytest.mark.parametrize("most", [3, 2**16 - 1, 2**16 + 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gq.wire import client
 from tests.builders import submit
-from tests.core.test_reservations import HOUR, host_of, refuse, series, set_, tick
+from tests.control.test_reservations import HOUR, host_of, refuse, series, set_, tick
 from tests.hosts import CoreHost
 
 DAY = 24 * HOUR

@@ -28,7 +28,7 @@ from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.cluster import Cluster
 from gqd.state.plan import NotWorthPreemptingYet, Plan, Preemption
 from gqd.state.policy import Policy
-from tests.core.test_preemption_plan import node, pending, running, snapshot, victims
+from tests.sched.test_preempt import node, pending, running, snapshot, victims
 
 H = 3600.0
 NOW = 100 * H

@@ -10,8 +10,8 @@ from gq.wire import client
 from gqd.control.explain.explain import wait_reason
 from gqd.state.input import Tick
 from tests.builders import submit
-from tests.core.test_booked_jobs import HOUR, alternatives, brief, go_to, host, is_waiting, reserve
-from tests.core.test_reservations import series
+from tests.control.test_reservation_jobs import HOUR, alternatives, brief, go_to, host, is_waiting, reserve
+from tests.control.test_reservations import series
 from tests.hosts import CoreHost
 
 TOO_LONG = "it would run for up to 2 h, and reservation `talk`, which it names, ends at @{7200}"

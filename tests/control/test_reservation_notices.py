@@ -11,7 +11,7 @@ from gqd.state.events.event import NoticeQueued
 from gqd.state.reservation import Reservation
 from gqd.store.queries import stream
 from tests.builders import ALICE, OLGA
-from tests.core.test_reservations import OPEN, booking, host_of, only, refuse, set_, tick
+from tests.control.test_reservations import OPEN, booking, host_of, only, refuse, set_, tick
 from tests.hosts import CoreHost
 
 HOOKS = "https://hooks.example.org"

@@ -15,8 +15,8 @@ from gq.wire import node as wire
 from gqd.control.parked import PARK_S
 from gqd.state.parked import fits_beside
 from tests.builders import attempt_id, hello, inventory
-from tests.core.test_parked import GPU_MIB, freezes, host_of, parked_for, scavenger, stands_still, urgent
-from tests.core.test_preemption import START, WARNED, kinds, stops, tick
+from tests.control.test_parked import GPU_MIB, freezes, host_of, parked_for, scavenger, stands_still, urgent
+from tests.control.test_preemption import START, WARNED, kinds, stops, tick
 from tests.hosts import CoreHost
 
 
