@@ -1,4 +1,4 @@
-"""A pool of shepherds on its own event loop, with real shepherds and real processes, driven step by step from a test."""
+"""A pool of shepherds on its own event loop, with real shepherds and processes, driven step by step from a test."""
 
 from __future__ import annotations
 
