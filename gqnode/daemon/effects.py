@@ -136,7 +136,7 @@ class Effects:
             case effect.ForgetStep():
                 self._listener.forget(action.step_id)
             case effect.SignalStepTasks():
-                self._shepherds.signal_step(action.step_id, action.signum)
+                self._shepherds.steps.signal(action.step_id, action.signum)
             case _:
                 assert_never(action)
         return None
@@ -439,7 +439,7 @@ class Effects:
             self._listener.forget(step_id)
             return
         self._listener.confirm_attached(step_id)
-        self._shepherds.replay(step_id, attach.received)
+        self._shepherds.steps.replay(step_id, attach.received)
 
     async def _start_tasks(self, attach: Attach) -> bool:
         step_id = attach.step_id
@@ -454,7 +454,7 @@ class Effects:
             self._listener.refuse_client(step_id, "no_cell", error.message)
             self._notify_agent(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
             return False
-        self._shepherds.start_tasks(step_id, launch_specs.task_specs(record, attach, cell, self._context, self._now()))
+        self._shepherds.steps.start(step_id, launch_specs.task_specs(record, attach, cell, self._context, self._now()))
         self._notify_agent(StepAttached(step_id=step_id))
         return True
 

@@ -464,21 +464,21 @@ class NodeDaemon:
         step_id = message.step_id
         match message:
             case step_wire.Stdin():
-                self._shepherds.stdin(step_id, message.offset, message.data, message.eof)
+                self._shepherds.steps.stdin(step_id, message.offset, message.data, message.eof)
             case step_wire.Resize():
-                self._shepherds.resize(step_id, message.size.rows, message.size.columns)
+                self._shepherds.steps.resize(step_id, message.size.rows, message.size.columns)
             case step_wire.SignalTasks():
-                self._shepherds.signal_step(step_id, message.signum)
+                self._shepherds.steps.signal(step_id, message.signum)
             case step_wire.Received():
-                self._shepherds.received(step_id, message.positions)
+                self._shepherds.steps.received(step_id, message.positions)
             case step_wire.Detach():
-                self._shepherds.detach(step_id)
+                self._shepherds.steps.detach(step_id)
             case _:
                 assert_never(message)
 
     def client_lost(self, step_id: StepId) -> None:
         """Discard the output of a step whose client does not come back, and stop the step if it still runs."""
-        self._shepherds.detach(step_id)
+        self._shepherds.steps.detach(step_id)
         record = self._agent.record(step_id.attempt_id)
         step = record.steps.get(step_id.step) if record is not None else None
         if step is None or step.is_ended:

@@ -95,6 +95,118 @@ class _IdleShepherd(NamedTuple):
     """When it is closed, on the loop's clock."""
 
 
+class _IdleShepherds:
+    """Shepherds that have finished an attempt and wait for another one, `IDLE_S` long.
+
+    The last used is taken first, so that surplus shepherds expire.
+    """
+
+    def __init__(self) -> None:
+        self._shepherds: list[_IdleShepherd] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, link: ShepherdLink, pid: int | None) -> None:
+        """Keep the shepherd, or close its link if `MAX_IDLE` are kept."""
+        if len(self._shepherds) >= MAX_IDLE:
+            link.close()
+            return
+        loop = asyncio.get_running_loop()
+        shepherd = _IdleShepherd(link, pid, loop.time() + IDLE_S)
+        link.turn_to(lambda *_: None, partial(self._forget, shepherd))
+        self._shepherds.append(shepherd)
+        if self._timer is None:
+            self._timer = loop.call_at(shepherd.until, self._close_expired)
+
+    def take(self) -> _IdleShepherd | None:
+        return self._shepherds.pop() if self._shepherds else None
+
+    def close(self) -> None:
+        for shepherd in self._shepherds:
+            shepherd.link.close()
+        self._shepherds.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _forget(self, shepherd: _IdleShepherd) -> None:
+        if shepherd in self._shepherds:
+            self._shepherds.remove(shepherd)
+
+    def _close_expired(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._shepherds and self._shepherds[0].until <= loop.time():
+            self._shepherds.pop(0).link.close()
+        if self._shepherds:
+            self._timer = loop.call_at(self._shepherds[0].until, self._close_expired)
+
+
+class _EndRecords(NamedTuple):
+    """What shepherds leave in the spool directories of their attempts, which outlive them."""
+
+    root: str
+
+    def directory(self, attempt_id: AttemptId) -> str:
+        return f"{self.root}/{attempt_id}"
+
+    def has(self, attempt_id: AttemptId) -> bool:
+        """Whether a shepherd has taken the attempt: it makes its socket first and records the end last."""
+        has_socket = os.access(f"{self.directory(attempt_id)}/{CONTROL_SOCKET}", os.F_OK)
+        return has_socket or self.part(attempt_id, "ended") is not None
+
+    def usage(self, attempt_id: AttemptId) -> Usage | None:
+        """Return the usage of all processes of the attempt; None if the shepherd has not recorded that none is left."""
+        recorded = self.part(attempt_id, "emptied")
+        return _usage(recorded) if recorded is not None else None
+
+    def part(self, attempt_id: AttemptId, name: str) -> Head | None:
+        """Return the ``ended`` or ``emptied`` part of the shepherd's last record; None if there is none."""
+        try:
+            file = Path(self.directory(attempt_id), END_FILE)
+            text = file.read_bytes() if file.stat().st_size else b""  # mostly it is empty
+        except OSError:
+            return None
+        contents = (content for line in reversed(text.splitlines()) if (content := _end_of(attempt_id, line)))
+        found = next(contents, {}).get(name)
+        return found if isinstance(found, dict) else None
+
+
+class StepCommands:
+    """Commands to the shepherds for the tasks of steps."""
+
+    def __init__(self, command: Callable[[AttemptId, Head, bytes], None]) -> None:
+        self._command = command
+
+    def start(self, step_id: StepId, tasks: Sequence[TaskSpec]) -> None:
+        """Start a step's tasks, once.  → `TaskStarted` for each task, or `TaskExited` with ``why``"""
+        self._send(step_id, {"do": "tasks", "tasks": [task._asdict() for task in tasks]})
+
+    def signal(self, step_id: StepId, signum: int) -> None:
+        """Signal every process of the step's tasks, also processes that left their process group."""
+        self._send(step_id, {"do": "signal_step", "signum": signum})
+
+    def stdin(self, step_id: StepId, offset: int, data: bytes, eof: bool) -> None:
+        """Pass input to every task with a pipe or a terminal; bytes seen before are skipped.  → `StdinTaken`"""
+        self._send(step_id, {"do": "stdin", "offset": offset, "eof": eof}, data)
+
+    def resize(self, step_id: StepId, rows: int, columns: int) -> None:
+        self._send(step_id, {"do": "resize", "rows": rows, "columns": columns})
+
+    def received(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
+        """Acknowledge output: the shepherd drops it and reads on."""
+        self._send(step_id, {"do": "received", "positions": _position_tuples(positions)})
+
+    def replay(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
+        """Send all events of the step's tasks after these positions, for a client that has attached (again)."""
+        self._send(step_id, {"do": "replay", "positions": _position_tuples(positions)})
+
+    def detach(self, step_id: StepId) -> None:
+        """Discard the step's output from now on, so that no task waits for a client that will not come."""
+        self._send(step_id, {"do": "detach"})
+
+    def _send(self, step_id: StepId, head: Head, data: bytes = b"") -> None:
+        self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
+
+
 class ShepherdPool:
     """Calls ``report`` on the loop for every event, in order per attempt, never from within a call of the pool.
 
@@ -105,14 +217,13 @@ class ShepherdPool:
         self, spawner: Spawner, spool_root: str, report: Callable[[ShepherdEvent], None], now: Callable[[], float]
     ) -> None:
         self._spawner = spawner
-        self._root = os.path.realpath(spool_root)
+        self._records = _EndRecords(os.path.realpath(spool_root))
         self._report = report
         self._now = now
         self._supervised: dict[AttemptId, _Supervised] = {}
         self._sweeps: set[asyncio.Task[None]] = set()
-        self._idle: list[_IdleShepherd] = []
-        """Idle shepherds; the last used is taken first, so that surplus shepherds expire."""
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle = _IdleShepherds()
+        self.steps = StepCommands(self._command)
 
     # ── attempts ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -123,7 +234,7 @@ class ShepherdPool:
         """
         if attempt_id in self._supervised:
             return
-        if self._was_started(attempt_id):
+        if self._records.has(attempt_id):
             self.adopt(attempt_id)
             return
         supervised = self._supervised[attempt_id] = _Supervised(attempt_id)
@@ -173,40 +284,11 @@ class ShepherdPool:
 
     def marker(self, attempt_id: AttemptId) -> str:
         """Return the value of ``GQ_CELL`` in the environment of the attempt's processes."""
-        return self._directory(attempt_id)
+        return self._records.directory(attempt_id)
 
     def write_line(self, attempt_id: AttemptId, text: str) -> None:
         """Append a line to the job's standard error."""
         self._command(attempt_id, {"do": "line", "text": text})
-
-    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def start_tasks(self, step_id: StepId, tasks: Sequence[TaskSpec]) -> None:
-        """Start a step's tasks, once.  → `TaskStarted` for each task, or `TaskExited` with ``why``"""
-        self._step_command(step_id, {"do": "tasks", "tasks": [task._asdict() for task in tasks]})
-
-    def signal_step(self, step_id: StepId, signum: int) -> None:
-        """Signal every process of the step's tasks, also processes that left their process group."""
-        self._step_command(step_id, {"do": "signal_step", "signum": signum})
-
-    def stdin(self, step_id: StepId, offset: int, data: bytes, eof: bool) -> None:
-        """Pass input to every task with a pipe or a terminal; bytes seen before are skipped.  → `StdinTaken`"""
-        self._step_command(step_id, {"do": "stdin", "offset": offset, "eof": eof}, data)
-
-    def resize(self, step_id: StepId, rows: int, columns: int) -> None:
-        self._step_command(step_id, {"do": "resize", "rows": rows, "columns": columns})
-
-    def received(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
-        """Acknowledge output: the shepherd drops it and reads on."""
-        self._step_command(step_id, {"do": "received", "positions": _position_tuples(positions)})
-
-    def replay(self, step_id: StepId, positions: Iterable[StreamPosition]) -> None:
-        """Send all events of the step's tasks after these positions, for a client that has attached (again)."""
-        self._step_command(step_id, {"do": "replay", "positions": _position_tuples(positions)})
-
-    def detach(self, step_id: StepId) -> None:
-        """Discard the step's output from now on, so that no task waits for a client that will not come."""
-        self._step_command(step_id, {"do": "detach"})
 
     async def close(self) -> None:
         """Drop all links; shepherds and their jobs go on."""
@@ -214,19 +296,12 @@ class ShepherdPool:
             if supervised.link:
                 supervised.link.close()
         self._supervised.clear()
-        for idle in self._idle:
-            idle.link.close()
-        self._idle.clear()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._idle.close()
         for sweep in self._sweeps:
             sweep.cancel()
         await asyncio.gather(*self._sweeps, return_exceptions=True)
 
     # ── links ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _directory(self, attempt_id: AttemptId) -> str:
-        return f"{self._root}/{attempt_id}"
 
     def _connect(self, supervised: _Supervised, near: socket.socket) -> ShepherdLink:
         supervised.link = ShepherdLink(
@@ -236,13 +311,15 @@ class ShepherdPool:
 
     def _begin(self, supervised: _Supervised, head: Head, script: bytes) -> None:
         """Give the request to an idle shepherd, else to a new one (see `_on_link_lost` if the idle one has ended)."""
-        if not self._idle:
+        idle = self._idle.take()
+        if idle is None:
             self._spawn(supervised, head, script)
             return
-        idle = self._idle.pop()
         supervised.link, supervised.pid = idle.link, idle.pid
         idle.link.turn_to(partial(self._on_frame, supervised), partial(self._on_link_lost, supervised))
-        idle.link.send_all([({"do": "hold", "directory": self._directory(supervised.attempt_id)}, b""), (head, script)])
+        idle.link.send_all(
+            [({"do": "hold", "directory": self._records.directory(supervised.attempt_id)}, b""), (head, script)]
+        )
         _wake(supervised)
 
     def _spawn(self, supervised: _Supervised, head: Head, script: bytes) -> None:
@@ -250,19 +327,19 @@ class ShepherdPool:
         self._connect(supervised, near).send(head, script)
         with far:
             try:
-                self._spawner.spawn(self._directory(supervised.attempt_id), far)
+                self._spawner.spawn(self._records.directory(supervised.attempt_id), far)
             except OSError as error:
                 far.send(pack({"is": "unable", "why": f"cannot reach the forkserver: {error.strerror}"}))
 
     def _reconnect(self, attempt_id: AttemptId) -> _Supervised:
         """Connect to the attempt's shepherd; if there is none, `link` stays None."""
         supervised = self._supervised[attempt_id] = _Supervised(attempt_id)
-        near = connect_in(self._directory(attempt_id), CONTROL_SOCKET)
+        near = connect_in(self._records.directory(attempt_id), CONTROL_SOCKET)
         if near is not None:
             supervised.pid = _peer_pid(near)  # one that is stopped does not say it
             self._connect(supervised, near)
         else:
-            supervised.emptied = self._recorded_usage(supervised)
+            supervised.emptied = self._records.usage(supervised.attempt_id)
         return supervised
 
     def _command(self, attempt_id: AttemptId, head: Head, data: bytes = b"") -> None:
@@ -270,9 +347,6 @@ class ShepherdPool:
         if supervised and supervised.link:
             supervised.link.send(head, data)
             _wake(supervised)
-
-    def _step_command(self, step_id: StepId, head: Head, data: bytes = b"") -> None:
-        self._command(step_id.attempt_id, {**head, "step": step_id.step}, data)
 
     def _keep_awake(self, supervised: _Supervised) -> None:
         """Send CONT to the shepherd at intervals until the cell is empty."""
@@ -287,13 +361,13 @@ class ShepherdPool:
             del self._supervised[supervised.attempt_id]
             return
         if supervised.request and not (
-            supervised.is_ended or supervised.is_empty_requested or self._was_started(supervised.attempt_id)
+            supervised.is_ended or supervised.is_empty_requested or self._records.has(supervised.attempt_id)
         ):
             request, supervised.request = supervised.request, None
             self._spawn(supervised, *request)
             return
         if supervised.emptied is None:
-            supervised.emptied = self._recorded_usage(supervised)
+            supervised.emptied = self._records.usage(supervised.attempt_id)
         self._report_recorded_end(supervised)
         if supervised.emptied is None and supervised.is_empty_requested:
             self._spawn_sweep(self._sweep(supervised))
@@ -305,30 +379,8 @@ class ShepherdPool:
         link, pid = supervised.link, supervised.pid
         supervised.pid = None
         self._on_link_lost(supervised)
-        if link is None:
-            return
-        if len(self._idle) >= MAX_IDLE:
-            link.close()
-            return
-        loop = asyncio.get_running_loop()
-        idle = _IdleShepherd(link, pid, loop.time() + IDLE_S)
-        link.turn_to(lambda *_: None, partial(self._forget_idle, idle))
-        self._idle.append(idle)
-        if self._idle_timer is None:
-            self._idle_timer = loop.call_at(idle.until, self._close_expired)
-
-    def _forget_idle(self, idle: _IdleShepherd) -> None:
-        if idle in self._idle:
-            self._idle.remove(idle)
-
-    def _close_expired(self) -> None:
-        """Close shepherds that have been idle for `IDLE_S`."""
-        loop = asyncio.get_running_loop()
-        self._idle_timer = None
-        while self._idle and self._idle[0].until <= loop.time():
-            self._idle.pop(0).link.close()
-        if self._idle:
-            self._idle_timer = loop.call_at(self._idle[0].until, self._close_expired)
+        if link is not None:
+            self._idle.add(link, pid)
 
     def _call_soon(self, supervised: _Supervised, call: Callable[[_Supervised], None]) -> None:
         asyncio.get_running_loop().call_soon(call, supervised)
@@ -369,21 +421,16 @@ class ShepherdPool:
         """Report the end that a vanished shepherd recorded; without a record, report the attempt lost."""
         if supervised.link or supervised.is_ended:
             return
-        end = self._recorded(supervised.attempt_id, "ended")
+        end = self._records.part(supervised.attempt_id, "ended")
         if end is not None:
             self._report_started(supervised, float(end["started_at"]))
             self._report_ended(supervised, end)
         elif (
-            supervised.emptied is None and not supervised.has_reported and not self._was_started(supervised.attempt_id)
+            supervised.emptied is None and not supervised.has_reported and not self._records.has(supervised.attempt_id)
         ):
             self._report_failed(supervised, "the shepherd could not be started")
         elif supervised.emptied is None:
             self._report_lost(supervised)
-
-    def _was_started(self, attempt_id: AttemptId) -> bool:
-        """Whether a shepherd has taken the attempt: it makes its socket first and records the end last."""
-        has_door = os.access(f"{self._directory(attempt_id)}/{CONTROL_SOCKET}", os.F_OK)
-        return has_door or self._recorded(attempt_id, "ended") is not None
 
     def _report_started(self, supervised: _Supervised, at: float) -> None:
         if not supervised.is_started:
@@ -434,35 +481,20 @@ class ShepherdPool:
 
     async def _sweep(self, supervised: _Supervised) -> None:
         """Kill the processes that a killed shepherd left behind, found by their marker."""
-        cell = self._directory(supervised.attempt_id)
+        cell = self._records.directory(supervised.attempt_id)
         while await asyncio.to_thread(kill_all, partial(strays, cell), freeze=True):
             await asyncio.sleep(SWEEP_S)
-        supervised.emptied = _usage(self._recorded(supervised.attempt_id, "ended") or {})
+        supervised.emptied = _usage(self._records.part(supervised.attempt_id, "ended") or {})
         self._report_empty(supervised)
 
     async def _check_strays(self, attempt_id: AttemptId) -> None:
-        if not await asyncio.to_thread(strays, self._directory(attempt_id)):
+        if not await asyncio.to_thread(strays, self._records.directory(attempt_id)):
             self._report(CellQuiet(attempt_id=attempt_id))
 
     def _spawn_sweep(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._sweeps.add(task)
         task.add_done_callback(self._sweeps.discard)
-
-    def _recorded_usage(self, supervised: _Supervised) -> Usage | None:
-        recorded = self._recorded(supervised.attempt_id, "emptied")
-        return _usage(recorded) if recorded is not None else None
-
-    def _recorded(self, attempt_id: AttemptId, part: str) -> Head | None:
-        """Return the ``ended`` or ``emptied`` part of the shepherd's last record; None if there is none."""
-        try:
-            file = Path(self._directory(attempt_id), END_FILE)
-            text = file.read_bytes() if file.stat().st_size else b""  # mostly it is empty
-        except OSError:
-            return None
-        contents = (content for line in reversed(text.splitlines()) if (content := _end_of(attempt_id, line)))
-        found = next(contents, {}).get(part)
-        return found if isinstance(found, dict) else None
 
 
 def _end_of(attempt_id: AttemptId, line: bytes) -> Head | None:

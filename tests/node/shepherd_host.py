@@ -60,7 +60,7 @@ class ShepherdHost:
         step_id = StepId(attempt_id.job_id, attempt_id.attempt, step)
         fields.setdefault("environment", ENVIRONMENT)
         tasks = [TaskSpec(rank=rank, argv=tuple(argv), **fields) for rank, argv in enumerate(argvs)]
-        self.do(self.pool.start_tasks, step_id, tasks)
+        self.do(self.pool.steps.start, step_id, tasks)
         return step_id
 
     def until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
@@ -98,7 +98,7 @@ class ShepherdHost:
 
     def acknowledge(self, step_id: StepId, rank: int = 0, stream: str = "stdout") -> None:
         position = StreamPosition(rank, stream, len(self.output(step_id, rank, stream)))
-        self.do(self.pool.received, step_id, [position])
+        self.do(self.pool.steps.received, step_id, [position])
 
     def processes(self, attempt_id: AttemptId) -> list[int]:
         return strays(str(self.root / str(attempt_id)))

@@ -142,7 +142,7 @@ def test_a_shepherd_of_steps_holds_no_other_attempt(host: ShepherdHost, monkeypa
     attempt_id, pid = start(host, 1, "exec sleep 1000")
     step_id = host.start_tasks(attempt_id, ["true"])
     host.await_event(StepTasksEnded, step_id=step_id)
-    host.do(host.pool.detach, step_id)
+    host.do(host.pool.steps.detach, step_id)
     over(host, attempt_id)
     host.until(lambda: not is_there(pid), "the shepherd to end")
     _, other = start(host, 2, "exec sleep 1000")

@@ -98,7 +98,7 @@ def test_a_closed_directory_in_path_hides_no_program(host: ShepherdHost, attempt
 def test_a_failed_task_is_told_at_once_while_others_run(host: ShepherdHost, attempt_id: AttemptId) -> None:
     step_id = host.start_tasks(attempt_id, ["sleep", "1000"], ["false"])
     host.await_event(StepTaskFailed, step_id=step_id)
-    host.do(host.pool.signal_step, step_id, signal.SIGTERM)
+    host.do(host.pool.steps.signal, step_id, signal.SIGTERM)
     assert host.await_event(StepTasksEnded).exit == ExitStatus(signal=signal.SIGTERM)
 
 
@@ -106,7 +106,7 @@ def test_steps_run_side_by_side_and_are_signalled_apart(host: ShepherdHost, atte
     first = host.start_tasks(attempt_id, ["sleep", "1000"], step=0)
     second = host.start_tasks(attempt_id, ["sleep", "1000"], step=1)
     host.await_event(TaskStarted, step_id=second)
-    host.do(host.pool.signal_step, first, signal.SIGINT)
+    host.do(host.pool.steps.signal, first, signal.SIGINT)
     assert host.await_event(StepTasksEnded).step_id == first
     host.do(host.pool.signal, attempt_id, signal.SIGTERM, "steps")
     host.await_event(StepTasksEnded, step_id=second)
@@ -133,9 +133,9 @@ def test_the_end_of_the_script_ends_its_steps(host: ShepherdHost) -> None:
 
 def test_input_reaches_every_task_and_ends(host: ShepherdHost, attempt_id: AttemptId) -> None:
     step_id = host.start_tasks(attempt_id, ["cat"], ["cat"])
-    host.do(host.pool.stdin, step_id, 0, b"hello ", False)
-    host.do(host.pool.stdin, step_id, 0, b"hello ", False)  # sent again by a client that lost its link
-    host.do(host.pool.stdin, step_id, 3, b"lo world", True)
+    host.do(host.pool.steps.stdin, step_id, 0, b"hello ", False)
+    host.do(host.pool.steps.stdin, step_id, 0, b"hello ", False)  # sent again by a client that lost its link
+    host.do(host.pool.steps.stdin, step_id, 3, b"lo world", True)
     host.await_event(StepTasksEnded)
     host.await_event(StdinTaken, offset=11)
     for rank in (0, 1):
@@ -148,7 +148,7 @@ def test_input_is_taken_only_as_fast_as_the_slowest_task_reads(host: ShepherdHos
     slow = ["sh", "-c", "read go < fifo; exec cat > got"]
     step_id = host.start_tasks(attempt_id, ["cat"], slow, chdir=str(host.root))
     data = bytes(range(256)) * 1024
-    host.do(host.pool.stdin, step_id, 0, data, False)
+    host.do(host.pool.steps.stdin, step_id, 0, data, False)
     position = 0
     while position < len(data) // 2:  # the quick one is ahead
         host.until(lambda position=position: len(host.output(step_id)) > position)
@@ -158,7 +158,7 @@ def test_input_is_taken_only_as_fast_as_the_slowest_task_reads(host: ShepherdHos
     assert max(taken, default=0) <= 128 * 1024  # what the pipe of the slow one holds
     (host.root / "fifo").write_text("go\n")
     host.until(lambda: host.events[-1] == StdinTaken(step_id=step_id, offset=len(data)) or _took(host, len(data)))
-    host.do(host.pool.stdin, step_id, len(data), b"", True)
+    host.do(host.pool.steps.stdin, step_id, len(data), b"", True)
     host.acknowledge(step_id)
     host.await_event(StepTasksEnded)
     assert (host.root / "got").read_bytes() == data
@@ -171,7 +171,7 @@ def _took(host: ShepherdHost, offset: int) -> bool:
 def test_a_task_that_closed_its_input_does_not_hold_up_the_client(host: ShepherdHost, attempt_id: AttemptId) -> None:
     step_id = host.start_tasks(attempt_id, ["sh", "-c", "exec <&-; echo closed; sleep 1000"])
     host.until(lambda: host.output(step_id) == b"closed\n")
-    host.do(host.pool.stdin, step_id, 0, b"x" * 200_000, False)
+    host.do(host.pool.steps.stdin, step_id, 0, b"x" * 200_000, False)
     assert host.await_event(StdinTaken, offset=200_000).step_id == step_id
 
 
@@ -205,7 +205,7 @@ def test_a_client_that_comes_again_hears_all_that_it_has_not_acknowledged(
     host.await_event(TaskExited)
     host.await_event(StepTasksEnded)
     host.events.clear()
-    host.do(host.pool.replay, step_id, [])
+    host.do(host.pool.steps.replay, step_id, [])
     host.await_event(TaskExited)
     assert host.output(step_id) == b"one\ntwo\n"
     assert isinstance(host.events[0], TaskStarted)
@@ -222,10 +222,10 @@ def test_a_daemon_that_was_killed_finds_tasks_and_output_again(tmp_path: Path) -
         with shepherd_host(tmp_path) as second:
             second.do(second.pool.adopt, attempt_id)
             second.await_event(ProcessStarted)
-            second.do(second.pool.stdin, step_id, 0, b"restart\n", True)
+            second.do(second.pool.steps.stdin, step_id, 0, b"restart\n", True)
             second.await_event(StepTasksEnded)
             assert not [event for event in second.events if isinstance(event, Output)]  # no client is there
-            second.do(second.pool.replay, step_id, [])
+            second.do(second.pool.steps.replay, step_id, [])
             second.await_event(TaskExited, exit=ExitStatus(0))
             assert second.output(step_id) == b"before\nafter restart\n"
 
@@ -233,7 +233,7 @@ def test_a_daemon_that_was_killed_finds_tasks_and_output_again(tmp_path: Path) -
 def test_without_a_client_tasks_never_wait_for_one(host: ShepherdHost, attempt_id: AttemptId) -> None:
     step_id = host.start_tasks(attempt_id, ["sh", "-c", "sleep 0.1; head -c 10000000 /dev/zero; echo done > done"],
                                chdir=str(host.root))  # fmt: skip
-    host.do(host.pool.detach, step_id)
+    host.do(host.pool.steps.detach, step_id)
     host.await_event(StepTasksEnded, exit=ExitStatus(0))
     assert (host.root / "done").exists()
 
@@ -260,7 +260,7 @@ def test_a_terminal_has_a_size_that_changes_and_echoes(host: ShepherdHost, attem
     script = f"trap 'stty size; exit 3' WINCH; stty size; {are_terminals}; while :; do sleep 0.05; done"
     step_id = host.start_tasks(attempt_id, ["sh", "-c", script], stdin="pty", rows=10, columns=40)
     host.until(lambda: b"/dev/pts/" in host.output(step_id))
-    host.do(host.pool.resize, step_id, 33, 111)
+    host.do(host.pool.steps.resize, step_id, 33, 111)
     assert host.await_event(TaskExited).exit == ExitStatus(code=3)
     assert host.output(step_id).startswith(b"10 40\r\n") and host.output(step_id).endswith(b"33 111\r\n")
 
@@ -280,7 +280,7 @@ def test_a_shell_on_a_terminal_has_job_control(host: ShepherdHost, attempt_id: A
 
     def type_keys(keys: bytes, until: bytes) -> None:
         nonlocal typed
-        host.do(host.pool.stdin, step_id, typed, keys, False)
+        host.do(host.pool.steps.stdin, step_id, typed, keys, False)
         typed += len(keys)
         host.until(lambda: re.search(until, host.output(step_id)) is not None, repr(until))
 
@@ -293,7 +293,7 @@ def test_a_shell_on_a_terminal_has_job_control(host: ShepherdHost, attempt_id: A
     host.until(lambda: "S (sleep)" in states(host, attempt_id))
     type_keys(b"\x03", rb"\^C")
     type_keys(b"echo status=$?\n", rb"status=130\r\n[^\n]*[#$] ")
-    host.do(host.pool.stdin, step_id, typed, b"", True)
+    host.do(host.pool.steps.stdin, step_id, typed, b"", True)
     assert host.await_event(TaskExited).exit == ExitStatus(0)
     assert b"no job control" not in host.output(step_id)
 
