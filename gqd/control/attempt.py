@@ -18,17 +18,17 @@ from gqd.control import array, deadline, dependency, elastic_nodes, orders, requ
 from gqd.control.reservation import overlap
 from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Ledger, LimitDemand, LimitSubject, hours
+from gqd.state.cluster import Cluster
 from gqd.state.elastic import has_joined, is_left
 from gqd.state.end_reason import why_again
 from gqd.state.events import event
-from gqd.state.index.deadlines import time_limit_of
 from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
+from gqd.state.order_clocks import PART, STOP_ORPHAN, TIME_LIMIT, OrderClock
 from gqd.state.parked import lends
 from gqd.state.phases import AfterEnding, Hold, PartPhase
 from gqd.state.plan import Start
 from gqd.state.records import Attempt, Job
-from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
@@ -271,7 +271,7 @@ def _launching(draft: TurnBuilder, attempt_id: AttemptId, node: str, phase: Part
 
 def _mark_received(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """The node has its order: do not repeat it."""
-    clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
+    clock = draft.volatile.order_clocks.get(PART, attempt.attempt_id, node)
     if clock is not None:
         clock.is_received = True
 
@@ -416,9 +416,7 @@ def end(
 
 def empty_part(draft: TurnBuilder, attempt: Attempt, node: str, usage: Usage) -> None:
     """Nothing of the attempt is left on the node: free what its part held."""
-    draft.volatile.part_orders.pop((attempt.attempt_id, node), None)
-    draft.volatile.limit_orders.pop((attempt.attempt_id, node), None)
-    draft.volatile.stop_orders.pop((attempt.attempt_id, node), None)
+    draft.volatile.order_clocks.forget_part(attempt.attempt_id, node)
     draft.emit(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
     draft.volatile.wants_plan = True
     close_if_over(draft, attempt)
@@ -441,7 +439,7 @@ def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> 
 
 def _forget_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
     """The node is rid of an attempt that should not have been there, and may get jobs again."""
-    if draft.volatile.stop_orders.pop((attempt_id, node), None) is not None:
+    if draft.volatile.order_clocks.stop(STOP_ORPHAN, attempt_id, node):
         draft.volatile.wants_plan = True
 
 
@@ -544,34 +542,30 @@ def _hold_after_retry(draft: TurnBuilder, job: Job) -> Hold | None:
 
 def on_time_limit_set(draft: TurnBuilder, node: str, report: wire.TimeLimitSet) -> None:
     """The node reports the limit that it enforces; correct it if an outdated order arrived late."""
-    draft.volatile.limit_orders.pop((report.attempt_id, node), None)
+    draft.volatile.order_clocks.stop(TIME_LIMIT, report.attempt_id, node)
     reconcile_time_limit(draft, report.attempt_id, node, report.time_limit_s)
 
 
 def reconcile_time_limit(draft: TurnBuilder, attempt_id: AttemptId, node: str, enforced_s: int | None) -> None:
     """Send the job's time limit if the node enforces another one (in seconds; None: no limit)."""
-    job = draft.cluster.jobs.get(attempt_id.job_id)
-    if job is None or not _owes_time_limit(draft, job, attempt_id, node):
-        return
-    if enforced_s != time_limit_of(job, draft.cluster.attempts[attempt_id]):
-        orders.send_time_limit(draft, job, node)
+    order = _owed_time_limit(draft, attempt_id, node)
+    if order is not None and enforced_s != order.time_limit_s:
+        orders.send(draft, TIME_LIMIT, attempt_id, node, order)
 
 
-def _owes_time_limit(draft: TurnBuilder, job: Job, attempt_id: AttemptId, node: str) -> bool:
-    """Whether the attempt is the job's current one and is not being ended on this node."""
-    attempt = draft.cluster.attempts.get(attempt_id)
-    part = attempt.parts.get(node) if attempt is not None and job.attempt_id == attempt_id else None
-    return part is not None and part.phase is not PartPhase.STOPPING
+def _owed_time_limit(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> wire.SetTimeLimit | None:
+    """The order about the time limit; None: the attempt is not the job's current one, or is ended on this node."""
+    job = current_job(draft.cluster, attempt_id, node)
+    return None if job is None else orders.time_limit_order(draft, job)
 
 
-def _repeat_time_limits(draft: TurnBuilder) -> None:
-    """Send time limits again that nodes have not confirmed."""
-    for (attempt_id, node), sent_at in list(draft.volatile.limit_orders.items()):
-        job = draft.cluster.jobs.get(attempt_id.job_id)
-        if job is None or not _owes_time_limit(draft, job, attempt_id, node):
-            del draft.volatile.limit_orders[attempt_id, node]
-        elif node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
-            orders.send_time_limit(draft, job, node)
+def current_job(cluster: Cluster, attempt_id: AttemptId, node: str) -> Job | None:
+    """The job of an attempt that is its current one and is not being ended on this node, else None."""
+    job, attempt = cluster.jobs.get(attempt_id.job_id), cluster.attempts.get(attempt_id)
+    part = None if attempt is None else attempt.parts.get(node)
+    if job is None or job.attempt_id != attempt_id or part is None or part.phase is PartPhase.STOPPING:
+        return None
+    return job
 
 
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -583,12 +577,12 @@ def tick(draft: TurnBuilder) -> None:
     Nodes without a link (lost, or no hello since the controller started) are skipped: their orders are sent after the
     hello, and their silence is handled as the loss of the node.
     """
-    _repeat_time_limits(draft)
-    _repeat_stops_of_orphans(draft)
-    for (attempt_id, node), clock in list(draft.volatile.part_orders.items()):
+    orders.repeat(draft, TIME_LIMIT, _owed_time_limit)
+    orders.repeat(draft, STOP_ORPHAN, orders.owed_to_orphan)
+    for attempt_id, node, clock in draft.volatile.order_clocks.owed(PART):
         attempt = draft.cluster.attempts.get(attempt_id)
         if attempt is None or node not in attempt.parts:
-            draft.volatile.part_orders.pop((attempt_id, node), None)
+            draft.volatile.order_clocks.stop(PART, attempt_id, node)
         elif node not in draft.volatile.links:
             continue
         elif _is_silent(draft, attempt, node):
@@ -601,16 +595,7 @@ def tick(draft: TurnBuilder) -> None:
         elif not clock.is_received and (why := _is_late(draft, attempt, node)):
             fail_on_node(draft, attempt, node, why)
         elif not clock.is_received and draft.now - clock.last_sent_at >= draft.policy.timers.resend_s:
-            orders.repeat_owed(draft, attempt, node)
-
-
-def _repeat_stops_of_orphans(draft: TurnBuilder) -> None:
-    """Repeat the stop orders for attempts that nodes should not have."""
-    for (attempt_id, node), sent_at in list(draft.volatile.stop_orders.items()):
-        if node not in draft.volatile.links:
-            del draft.volatile.stop_orders[attempt_id, node]  # its hello will say what it has
-        elif draft.now - sent_at >= draft.policy.timers.resend_s:
-            orders.stop_orphan(draft, attempt_id, node)
+            orders.repeat_owed(draft, attempt, node, clock)
 
 
 def _is_slow(draft: TurnBuilder, attempt: Attempt, node: str, clock: OrderClock) -> bool:
@@ -633,7 +618,7 @@ def _is_silent(draft: TurnBuilder, attempt: Attempt, node: str) -> bool:
 
     A silent batch node may have started the script after GO: that case is left to the loss of the node.
     """
-    clock = draft.volatile.part_orders.get((attempt.attempt_id, node))
+    clock = draft.volatile.order_clocks.get(PART, attempt.attempt_id, node)
     if clock is None or clock.is_received or node not in draft.volatile.links:
         return False
     phase = attempt.parts[node].phase

@@ -19,19 +19,19 @@ from gq.model.ids import AttemptId, JobId
 from gq.model.state import JobState
 from gq.wire import client
 from gq.wire import node as wire
-from gqd.control import array, elastic_nodes
+from gqd.control import array, elastic_nodes, orders
 from gqd.control.accounts import association
 from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.limits.ledger import Ledger, LimitDemand, LimitSubject, hours
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
-from gqd.state.effect import SendOrder
 from gqd.state.elastic import shrink_notice_s, staying
 from gqd.state.events import event
 from gqd.state.index.deadlines import time_limit_of
 from gqd.state.index.job_tally import granted
 from gqd.state.index.queue import member_of
+from gqd.state.order_clocks import RESIZE
 from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Elastic, Job
 
@@ -184,11 +184,21 @@ def _send(draft: TurnBuilder, attempt: Attempt) -> None:
     if elastic.is_of_nodes:
         elastic_nodes.tell_all(draft, attempt)
         return
-    draft.volatile.resize_orders[attempt.attempt_id, attempt.batch_node] = draft.now
-    held = attempt.grants[0]
+    node = attempt.batch_node
+    orders.send(draft, RESIZE, attempt.attempt_id, node, _owed(draft, attempt.attempt_id, node))
+
+
+def _owed(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> wire.ResizeAttempt | None:
+    """The current change; None: the attempt has ended, or the node is not in it any more."""
+    attempt = draft.cluster.elastic.get(attempt_id)
+    if attempt is None or attempt.elastic is None or attempt.end_at is not None or node not in attempt.parts:
+        return None
+    elastic, held = attempt.elastic, attempt.grants[0]
+    if elastic.is_of_nodes:
+        return elastic_nodes.owed(draft, attempt, node)
     stays = staying(attempt, held)
-    order = wire.ResizeAttempt(
-        attempt_id=attempt.attempt_id,
+    return wire.ResizeAttempt(
+        attempt_id=attempt_id,
         generation=elastic.generation,
         gpus=held.gpus,
         keeps=stays.gpus,
@@ -196,7 +206,6 @@ def _send(draft: TurnBuilder, attempt: Attempt) -> None:
         keeps_cpus=stays.cpus if elastic.cpus_per_gpu else None,
         ends_at=elastic.ends_at,
     )
-    draft.enqueue(SendOrder(node=attempt.batch_node, order=order))
 
 
 def reconcile(draft: TurnBuilder, attempt: Attempt, node: str, generation: int) -> None:
@@ -215,12 +224,12 @@ def on_resized(draft: TurnBuilder, node: str, report: wire.AttemptResized) -> No
     """The node confirms a change: free the GPUs that it reports as given up."""
     attempt = draft.cluster.attempts.get(report.attempt_id)
     if attempt is None or node not in attempt.parts or attempt.elastic is None or attempt.end_at is not None:
-        draft.volatile.resize_orders.pop((report.attempt_id, node), None)
+        draft.volatile.order_clocks.stop(RESIZE, report.attempt_id, node)
         return
     elastic = attempt.elastic
     if elastic.generation != report.generation:
         return
-    draft.volatile.resize_orders.pop((report.attempt_id, node), None)
+    draft.volatile.order_clocks.stop(RESIZE, report.attempt_id, node)
     if elastic.keeps is not None and set(report.gpus) == set(elastic.keeps):
         job = draft.cluster.jobs[report.attempt_id.job_id]
         billing = elastic_nodes.billing_with(draft, job, attempt, (staying(attempt, attempt.grants[0]),))
@@ -241,25 +250,20 @@ def tick(draft: TurnBuilder) -> None:
         if attempt.end_at is not None:
             continue
         _give_up_more_than_agreed(draft, attempt)
-        if attempt.elastic is not None and attempt.elastic.is_of_nodes:
-            elastic_nodes.tick(draft, attempt)
+        elastic = attempt.elastic
+        if elastic is None or elastic.ends_at is None or draft.now < elastic.ends_at:
             continue
-        if attempt.batch_node not in draft.volatile.links:
-            continue
-        sent_at = draft.volatile.resize_orders.get((attempt_id, attempt.batch_node))
-        if sent_at is None and not _is_overdue(draft, attempt):
-            continue
-        if sent_at is None or draft.now - sent_at >= draft.policy.timers.resend_s:
+        if elastic.is_of_nodes:
+            elastic_nodes.leave(draft, attempt, elastic.going)
+        elif draft.now >= elastic.ends_at + draft.policy.timers.resend_s and _is_confirmed(draft, attempt):
             _send(draft, attempt)
-    for attempt_id, node in list(draft.volatile.resize_orders):
-        owner = draft.cluster.elastic.get(attempt_id)
-        if owner is None or node not in owner.parts:
-            del draft.volatile.resize_orders[attempt_id, node]
+    orders.repeat(draft, RESIZE, _owed)
 
 
-def _is_overdue(draft: TurnBuilder, attempt: Attempt) -> bool:
-    ends_at = None if attempt.elastic is None else attempt.elastic.ends_at
-    return ends_at is not None and draft.now >= ends_at + draft.policy.timers.resend_s
+def _is_confirmed(draft: TurnBuilder, attempt: Attempt) -> bool:
+    """Whether the node is linked, and has confirmed the current change."""
+    node = attempt.batch_node
+    return node in draft.volatile.links and not draft.volatile.order_clocks.get(RESIZE, attempt.attempt_id, node)
 
 
 # ── the job ───────────────────────────────────────────────────────────────────────────────────────────────────

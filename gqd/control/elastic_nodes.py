@@ -19,10 +19,10 @@ from gqd.control.accounts import association
 from gqd.sched.placement.billing import billing_of
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
-from gqd.state.effect import SendOrder
 from gqd.state.elastic import LEAVE_GRACE_S, is_left, staying_on
 from gqd.state.events import event
 from gqd.state.index.job_tally import granted
+from gqd.state.order_clocks import RESIZE
 from gqd.state.phases import PartPhase
 from gqd.state.policy import Policy
 from gqd.state.records import Attempt, Elastic, Job
@@ -87,7 +87,7 @@ def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:
         )
     )
     for node in leaving:
-        draft.volatile.resize_orders.pop((attempt.attempt_id, node), None)
+        draft.volatile.order_clocks.stop(RESIZE, attempt.attempt_id, node)
         orders.send_owed(draft, attempt, node)
     tell_all(draft, attempt)
     draft.volatile.wants_plan = True
@@ -103,15 +103,16 @@ def tell_all(draft: TurnBuilder, attempt: Attempt) -> None:
 
 
 def tell(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Send the set of nodes, and the nodes that leave, to a node; repeated until it confirms the change's number.
+    """Send the set of nodes, and the nodes that leave, to a node; repeated until it confirms the change's number."""
+    orders.send(draft, RESIZE, attempt.attempt_id, node, owed(draft, attempt, node))
 
-    A node whose part is not live yet gets it when it is.
-    """
+
+def owed(draft: TurnBuilder, attempt: Attempt, node: str) -> wire.ResizeAttempt | None:
+    """The current change for a node; None: its part is not live yet (it is sent the change when it is), or not now."""
     elastic, part = attempt.elastic, attempt.parts[node]
     if elastic is None or part.phase is not PartPhase.LIVE or part.is_stranded or is_left(attempt, node):
-        return
-    draft.volatile.resize_orders[attempt.attempt_id, node] = draft.now
-    order = wire.ResizeAttempt(
+        return None
+    return wire.ResizeAttempt(
         attempt_id=attempt.attempt_id,
         generation=elastic.generation,
         gpus=part.grant.gpus,
@@ -120,19 +121,6 @@ def tell(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
         members=orders.members_of(draft, attempt),
         leaving=elastic.going,
     )
-    draft.enqueue(SendOrder(node=node, order=order))
-
-
-def tick(draft: TurnBuilder, attempt: Attempt) -> None:
-    """Take away nodes whose notice is over; repeat changes that nodes have not confirmed."""
-    elastic = attempt.elastic
-    if elastic is not None and elastic.ends_at is not None and draft.now >= elastic.ends_at:
-        leave(draft, attempt, elastic.going)
-    for node in attempt.parts:
-        sent_at = draft.volatile.resize_orders.get((attempt.attempt_id, node))
-        is_due = sent_at is not None and draft.now - sent_at >= draft.policy.timers.resend_s
-        if is_due and node in draft.volatile.links:
-            tell(draft, attempt, node)
 
 
 # ── whether a plan is worthwhile ──────────────────────────────────────────────────────────────────────────────

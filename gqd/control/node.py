@@ -351,10 +351,7 @@ def _give_up_all(draft: TurnBuilder, node: Node, why: str) -> None:
         ours = draft.cluster.attempts[attempt_id]
         attempt.take_node_away(draft, ours, node.name, why)
         attempt.empty_part(draft, ours, node.name, Usage())
-    volatile = draft.volatile
-    for orders_of in (volatile.part_orders, volatile.limit_orders, volatile.suspend_orders, volatile.stop_orders):
-        for owed in [one for one in orders_of if one[1] == node.name]:
-            del orders_of[owed]
+    draft.volatile.order_clocks.forget_node(node.name)
 
 
 def known(draft: TurnBuilder, name: str) -> Node:

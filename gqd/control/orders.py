@@ -2,12 +2,13 @@
 
 The order that a node is owed follows from the phase of its part (`PREPARING` → Prepare, `GOING` → Go, `STOPPING` →
 Stop), from steps that it has not acknowledged or that are to end, and from a time limit that differs from the enforced
-one.  `send_owed` also starts the clock by which the order is repeated and the node is judged silent.  All orders are
-sent again when a node says hello.
+one.  `send` also starts the clock by which the order is repeated until the node confirms it (`repeat`), and by which a
+node is judged silent.  All orders are sent again when a node says hello.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from gq.model.ids import AttemptId
@@ -31,9 +32,9 @@ from gqd.control import array, requeue
 from gqd.state.effect import SendOrder
 from gqd.state.elastic import LEAVE_GRACE_S, has_joined, is_left
 from gqd.state.index.deadlines import time_limit_of
+from gqd.state.order_clocks import PART, STEP, STOP_ORPHAN, TIME_LIMIT, Id, OrderClock, OrderKind
 from gqd.state.phases import AfterEnding, PartPhase
 from gqd.state.records import Attempt, Job, Step
-from gqd.state.volatile import OrderClock
 
 if TYPE_CHECKING:
     from gqd.control.turn import TurnBuilder
@@ -42,25 +43,40 @@ EVERY_JOIN = 2**31 - 1
 """Join number of a stop for a forgotten attempt: it covers everything that the node has of it."""
 
 
-def send_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
-    """Send what the part's phase owes to its node, if it owes anything; a new order starts a new clock."""
-    order = owed(draft, attempt, node)
-    key = (attempt.attempt_id, node)
+def send(draft: TurnBuilder, kind: OrderKind[Id], id_: Id, node: str, order: Order | None) -> None:
+    """Send an order, and start the clock by which it is repeated; None: nothing is owed, so nothing is repeated."""
     if order is None:
-        draft.volatile.part_orders.pop(key, None)
+        draft.volatile.order_clocks.stop(kind, id_, node)
         return
-    draft.volatile.part_orders[key] = OrderClock(draft.now, draft.now)
+    draft.volatile.order_clocks.start(kind, id_, node, draft.now)
     draft.enqueue(SendOrder(node=node, order=order))
 
 
-def repeat_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
+def repeat(draft: TurnBuilder, kind: OrderKind[Id], owed_order: Callable[[TurnBuilder, Id, str], Order | None]) -> None:
+    """Send the orders of a kind again that nodes have not confirmed in time; forget those that are owed no longer.
+
+    Nodes without a link are skipped: they are sent what they are owed after their hello.
+    """
+    for id_, node, clock in draft.volatile.order_clocks.owed(kind):
+        is_linked = node in draft.volatile.links
+        if is_linked and draft.now - clock.last_sent_at < draft.policy.timers.resend_s:
+            continue
+        order = owed_order(draft, id_, node)
+        if is_linked or order is None:
+            send(draft, kind, id_, node, order)
+
+
+def send_owed(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
+    """Send what the part's phase owes to its node, if it owes anything."""
+    send(draft, PART, attempt.attempt_id, node, owed(draft, attempt, node))
+
+
+def repeat_owed(draft: TurnBuilder, attempt: Attempt, node: str, clock: OrderClock) -> None:
     """Send the order again, without a new start of the clock of its silence."""
     order = owed(draft, attempt, node)
-    if order is None:
-        return
-    clock = draft.volatile.part_orders.setdefault((attempt.attempt_id, node), OrderClock(draft.now, draft.now))
-    clock.last_sent_at = draft.now
-    draft.enqueue(SendOrder(node=node, order=order))
+    if order is not None:
+        clock.last_sent_at = draft.now
+        draft.enqueue(SendOrder(node=node, order=order))
 
 
 def owed(draft: TurnBuilder, attempt: Attempt, node: str) -> Order | None:
@@ -82,12 +98,7 @@ def owed(draft: TurnBuilder, attempt: Attempt, node: str) -> Order | None:
 
 def send_step(draft: TurnBuilder, step: Step, node: str) -> None:
     """Send the node the order that a step owes it, if any: to launch the step or to end it."""
-    order = owed_of_step(draft, step, node)
-    if order is None:
-        draft.volatile.step_orders.pop((step.step_id, node), None)
-        return
-    draft.volatile.step_orders[step.step_id, node] = draft.now
-    draft.enqueue(SendOrder(node=node, order=order))
+    send(draft, STEP, step.step_id, node, owed_of_step(draft, step, node))
 
 
 def owed_of_step(draft: TurnBuilder, step: Step, node: str) -> Order | None:
@@ -112,9 +123,12 @@ def _has_lost_gpus(draft: TurnBuilder, step: Step, node: str) -> bool:
 
 def send_time_limit(draft: TurnBuilder, job: Job, node: str) -> None:
     """Send the job's time limit; it is repeated until the node confirms that it enforces it."""
-    draft.volatile.limit_orders[job.attempt_id, node] = draft.now
+    send(draft, TIME_LIMIT, job.attempt_id, node, time_limit_order(draft, job))
+
+
+def time_limit_order(draft: TurnBuilder, job: Job) -> SetTimeLimit:
     limit_s = time_limit_of(job, draft.cluster.attempts[job.attempt_id])
-    draft.enqueue(SendOrder(node=node, order=SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)))
+    return SetTimeLimit(attempt_id=job.attempt_id, time_limit_s=limit_s)
 
 
 def stop_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
@@ -122,12 +136,16 @@ def stop_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> None:
 
     The order is repeated until the node reports that nothing is left: if it got lost, the attempt would run for ever.
     """
-    draft.volatile.stop_orders[attempt_id, node] = draft.now
+    send(draft, STOP_ORPHAN, attempt_id, node, owed_to_orphan(draft, attempt_id, node))
+
+
+def owed_to_orphan(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> Stop | None:
+    """The stop order; None: the node has no link, and its next hello names the attempts that it has."""
+    if node not in draft.volatile.links:
+        return None
     known = draft.cluster.attempts.get(attempt_id)
     join = EVERY_JOIN if known is None else _last_join(known)
-    draft.enqueue(
-        SendOrder(node=node, order=Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join))
-    )
+    return Stop(attempt_id=attempt_id, outcome=Outcome.CANCELLED, grace_s=0, join=join)
 
 
 def _join_of(attempt: Attempt, node: str) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gq.wire import node as wire
+from gqd.control import orders
 from gqd.state.effect import SendOrder
 from gqd.state.events.owed_order import OrderConfirmed, OrderOwed
+from gqd.state.order_clocks import ONE_OFF
 from gqd.state.owed_order import OwedKey
 from gqd.state.records import Attempt
 
@@ -30,13 +32,13 @@ def remember(draft: TurnBuilder, attempt: Attempt, node: str, order: wire.OneOff
         key = OwedKey(attempt.attempt_id, node, order.order_id)
         if key not in draft.cluster.owed_orders:
             draft.emit(OrderOwed(at=draft.now, attempt_id=attempt.attempt_id, node=node, order=order))
-        draft.volatile.owed_orders[key] = draft.now
+        draft.volatile.order_clocks.start(ONE_OFF, key, node, draft.now)
 
 
 def on_confirmed(draft: TurnBuilder, node: str, report: wire.OrderConfirmed) -> None:
     """The node has carried out the order: forget it."""
     key = OwedKey(report.attempt_id, node, report.order_id)
-    draft.volatile.owed_orders.pop(key, None)
+    draft.volatile.order_clocks.stop(ONE_OFF, key, node)
     if key in draft.cluster.owed_orders:
         draft.emit(OrderConfirmed(at=draft.now, attempt_id=key.attempt_id, node=node, order_id=key.order_id))
 
@@ -44,19 +46,13 @@ def on_confirmed(draft: TurnBuilder, node: str, report: wire.OrderConfirmed) -> 
 def repeat_for(draft: TurnBuilder, node: str) -> None:
     """Send the node's unconfirmed orders again after its hello: it may have missed them."""
     for key in [key for key in draft.cluster.owed_orders if key.node == node]:
-        _repeat(draft, key)
+        orders.send(draft, ONE_OFF, key, node, _owed(draft, key, node))
 
 
 def tick(draft: TurnBuilder) -> None:
     """Repeat unconfirmed orders."""
-    for key in list(draft.cluster.owed_orders):
-        sent_at = draft.volatile.owed_orders.get(key, 0.0)
-        if key.node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
-            _repeat(draft, key)
-    for gone in draft.volatile.owed_orders.keys() - draft.cluster.owed_orders.keys():
-        del draft.volatile.owed_orders[gone]
+    orders.repeat(draft, ONE_OFF, _owed)
 
 
-def _repeat(draft: TurnBuilder, key: OwedKey) -> None:
-    draft.volatile.owed_orders[key] = draft.now
-    draft.enqueue(SendOrder(node=key.node, order=draft.cluster.owed_orders[key]))
+def _owed(draft: TurnBuilder, key: OwedKey, node: str) -> wire.OneOffOrder | None:
+    return draft.cluster.owed_orders.get(key)

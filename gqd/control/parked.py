@@ -23,6 +23,7 @@ from gqd.control.accounts import association
 from gqd.state import parked as state
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
+from gqd.state.order_clocks import SUSPEND
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -
     if known is None or known.lent is not None:
         return False
     if report.is_suspended and report.parked_at == known.at:
-        draft.volatile.suspend_orders.pop((report.attempt_id, node), None)
+        draft.volatile.order_clocks.stop(SUSPEND, report.attempt_id, node)
         _lend(draft, draft.cluster.attempts[report.attempt_id], dict(report.gpu_memory))
     return True
 

@@ -41,6 +41,7 @@ from gqd.state.cluster import Cluster
 from gqd.state.elastic import givers_to, going_of, is_going, is_left, shrink_notice_s, staying
 from gqd.state.index.deadlines import last_start_at, time_limit_of
 from gqd.state.index.queue import Integers, PendingQueue, member_of, startable_tasks
+from gqd.state.order_clocks import STOP_ORPHAN
 from gqd.state.parked import can_park, fits_beside, lent_masks, lent_to
 from gqd.state.policy import Policy
 from gqd.state.preemption import notice_s
@@ -256,10 +257,11 @@ def nodes_with_orphans(nodes: Sequence[Node], volatile: Volatile) -> set[str]:
 
     The resources that such attempts use are not accounted for.
     """
-    if not volatile.stop_orders:
+    orphans = volatile.order_clocks.owed(STOP_ORPHAN)
+    if not orphans:
         return set()
     held = {node.name: node.held for node in nodes}
-    return {name for attempt_id, name in volatile.stop_orders if name in held and attempt_id not in held[name]}
+    return {name for attempt_id, name, _ in orphans if name in held and attempt_id not in held[name]}
 
 
 def _facts(node: Node, unavailable: str) -> NodeFacts:

@@ -16,6 +16,7 @@ from gq.wire import node as wire
 from gqd.control import orders, step_roles
 from gqd.state.elastic import is_going, is_left, staying, staying_on
 from gqd.state.events import event
+from gqd.state.order_clocks import STEP
 from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Job, Step
 
@@ -259,7 +260,7 @@ def on_received(draft: TurnBuilder, node: str, report: wire.StepReceived) -> Non
 
 def on_ended(draft: TurnBuilder, node: str, report: wire.StepEnded) -> None:
     step = _running(draft, report.step_id)
-    draft.volatile.step_orders.pop((report.step_id, node), None)
+    draft.volatile.order_clocks.stop(STEP, report.step_id, node)
     if step is None or node in step.part_ends or not _is_on(step, node):
         return
     attempt = draft.cluster.attempts[report.step_id.attempt_id]
@@ -310,7 +311,7 @@ def lose_node(draft: TurnBuilder, attempt: Attempt, node: str) -> None:
     """End the node's part of every step; how the tasks ended there is unknown."""
     for step in list(attempt.steps.values()):
         if _is_on(step, node) and node not in step.part_ends:
-            draft.volatile.step_orders.pop((step.step_id, node), None)
+            draft.volatile.order_clocks.stop(STEP, step.step_id, node)
             goes_on = _continues_without(attempt, step, node)
             draft.emit(
                 event.StepPartEnded(
@@ -329,7 +330,7 @@ def finish_all(draft: TurnBuilder, attempt: Attempt) -> None:
     """The attempt has ended: end the steps that not every node has reported on."""
     for step in list(attempt.steps.values()):
         for part in step.layout.parts:
-            draft.volatile.step_orders.pop((step.step_id, part.node), None)
+            draft.volatile.order_clocks.stop(STEP, step.step_id, part.node)
         draft.volatile.ending_steps.discard(step.step_id)
         fact = event.StepFinished(at=draft.now, step_id=step.step_id, exit=_worst(step), outcome=Outcome.CANCELLED)
         draft.emit(fact)
@@ -379,9 +380,9 @@ def _is_on(step: Step, node: str) -> bool:
 
 def tick(draft: TurnBuilder) -> None:
     """Repeat unacknowledged step orders to nodes that are connected."""
-    for (step_id, node), sent_at in list(draft.volatile.step_orders.items()):
-        step = _running(draft, step_id)
-        if step is None or orders.owed_of_step(draft, step, node) is None:
-            del draft.volatile.step_orders[step_id, node]
-        elif node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
-            orders.send_step(draft, step, node)
+    orders.repeat(draft, STEP, _owed)
+
+
+def _owed(draft: TurnBuilder, step_id: StepId, node: str) -> wire.Order | None:
+    step = _running(draft, step_id)
+    return None if step is None else orders.owed_of_step(draft, step, node)

@@ -16,10 +16,10 @@ from gq.wire import node as wire
 from gqd.control import array, attempt, orders, requeue
 from gqd.control.array import Selection
 from gqd.state.cluster import Cluster
-from gqd.state.effect import SendOrder
 from gqd.state.events import event
 from gqd.state.job_view import word_of
-from gqd.state.phases import AfterEnding, PartPhase
+from gqd.state.order_clocks import SUSPEND
+from gqd.state.phases import AfterEnding
 from gqd.state.records import Attempt, Job
 
 if TYPE_CHECKING:
@@ -98,19 +98,23 @@ def send_all(draft: TurnBuilder, held: Attempt) -> None:
     """Order all nodes of the attempt to stop or continue it, as its state says."""
     draft.volatile.wants_plan = True  # its expected end has changed
     for node in held.parts:
-        _send(draft, held, node)
+        orders.send(draft, SUSPEND, held.attempt_id, node, _order(draft, held))
 
 
-def _send(draft: TurnBuilder, held: Attempt, node: str) -> None:
-    """Send the order to one node; it is repeated until the node confirms it."""
-    draft.volatile.suspend_orders[held.attempt_id, node] = draft.now
+def _order(draft: TurnBuilder, held: Attempt) -> wire.SetSuspended:
     parked = draft.cluster.parked.get(held.attempt_id)
-    order = wire.SetSuspended(
+    return wire.SetSuspended(
         attempt_id=held.attempt_id,
         is_suspended=held.suspended_at is not None,
         parked_at=None if parked is None else parked.at,
     )
-    draft.enqueue(SendOrder(node=node, order=order))
+
+
+def _owed(draft: TurnBuilder, attempt_id: AttemptId, node: str) -> wire.SetSuspended | None:
+    """The order; None: the attempt is not the job's current one, or is being ended on this node."""
+    if attempt.current_job(draft.cluster, attempt_id, node) is None:
+        return None
+    return _order(draft, draft.cluster.attempts[attempt_id])
 
 
 # ── reports of nodes ────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,32 +122,22 @@ def _send(draft: TurnBuilder, held: Attempt, node: str) -> None:
 
 def on_suspended_set(draft: TurnBuilder, node: str, report: wire.SuspendedSet) -> None:
     """A node reports whether the attempt is stopped; correct it if an outdated order arrived late."""
-    draft.volatile.suspend_orders.pop((report.attempt_id, node), None)
+    draft.volatile.order_clocks.stop(SUSPEND, report.attempt_id, node)
     reconcile(draft, report.attempt_id, node, report.is_suspended)
 
 
 def reconcile(draft: TurnBuilder, attempt_id: AttemptId, node: str, is_suspended: bool) -> None:
     """Send the order again if the node's state differs, or its GPU memory report is still missing."""
-    held = draft.cluster.attempts.get(attempt_id)
+    order = _owed(draft, attempt_id, node)
     parked = draft.cluster.parked.get(attempt_id)
     is_asked = parked is not None and parked.lent is None  # for the memory of its GPUs that it keeps
-    if held is None or not _is_owed(draft, held, node):
-        return
-    if is_asked or is_suspended != (held.suspended_at is not None):
-        _send(draft, held, node)
-
-
-def _is_owed(draft: TurnBuilder, held: Attempt, node: str) -> bool:
-    """Whether the attempt is the job's current one and is not being ended on this node."""
-    job = draft.cluster.jobs.get(held.attempt_id.job_id)
-    part = held.parts.get(node)
-    is_current = job is not None and job.attempt_id == held.attempt_id
-    return is_current and part is not None and part.phase is not PartPhase.STOPPING
+    if order is not None and (is_asked or is_suspended != order.is_suspended):
+        orders.send(draft, SUSPEND, attempt_id, node, order)
 
 
 def tick(draft: TurnBuilder) -> None:
     _end_late(draft)
-    _repeat(draft)
+    orders.repeat(draft, SUSPEND, _owed)
 
 
 def _end_late(draft: TurnBuilder) -> None:
@@ -162,12 +156,3 @@ def _end_late(draft: TurnBuilder) -> None:
                 why="its deadline came while it was suspended",
                 grace_s=requeue.grace_s(draft, job),
             )
-
-
-def _repeat(draft: TurnBuilder) -> None:
-    for (attempt_id, node), sent_at in list(draft.volatile.suspend_orders.items()):
-        held = draft.cluster.attempts.get(attempt_id)
-        if held is None or not _is_owed(draft, held, node):
-            del draft.volatile.suspend_orders[attempt_id, node]
-        elif node in draft.volatile.links and draft.now - sent_at >= draft.policy.timers.resend_s:
-            _send(draft, held, node)

@@ -17,19 +17,10 @@ from gq.wire.client import CreateStep
 from gqd.state.crontab import EntryKey
 from gqd.state.input import Peer, Route
 from gqd.state.notice import Delivery
-from gqd.state.owed_order import OwedKey
+from gqd.state.order_clocks import OrderClocks
 from gqd.state.plan import Plan
 from gqd.state.preemption import PreemptionNotice
 from gqd.state.reservation import OccurrenceKey
-
-
-@dataclass(slots=True)
-class OrderClock:
-    """When an order that is owed to a node was sent."""
-
-    first_sent_at: float
-    last_sent_at: float
-    is_received: bool = False
 
 
 class Target(NamedTuple):
@@ -84,22 +75,10 @@ class Volatile:
     """Node → incarnations that were welcomed, the newest last; older daemons of the node are refused."""
     report_seqs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Node → (incarnation, highest sequence number of its reports)."""
-    part_orders: dict[tuple[AttemptId, str], OrderClock] = field(default_factory=dict)
-    """(attempt, node) → clock of the order that the part's phase requires."""
-    step_orders: dict[tuple[StepId, str], float] = field(default_factory=dict)
-    """(step, node) → instant of the last order about the step that the node has not answered."""
+    order_clocks: OrderClocks = field(default_factory=OrderClocks)
+    """Clocks of the orders that nodes have not confirmed."""
     ending_steps: set[StepId] = field(default_factory=set)
     """Steps that were asked to end; their nodes are sent the order until the steps have ended."""
-    limit_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """(attempt, node) → instant of the last time-limit order that the node has not confirmed."""
-    owed_orders: dict[OwedKey, float] = field(default_factory=dict)
-    """Instant at which each unconfirmed order of `Cluster.owed_orders` was last sent."""
-    suspend_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """(attempt, node) → instant of the last suspend or resume order that the node has not confirmed."""
-    resize_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """(attempt, node) → instant of the last resize order that the node has not confirmed."""
-    stop_orders: dict[tuple[AttemptId, str], float] = field(default_factory=dict)
-    """(attempt, node) → instant of the last stop order for a part that the controller does not know."""
     preemption_notices: dict[AttemptId, PreemptionNotice] = field(default_factory=dict)
     """Victims whose nodes were notified of the preemption, until it is withdrawn or carried out."""
     notice_sent_at: dict[AttemptId, float] = field(default_factory=dict)
@@ -162,17 +141,11 @@ class Volatile:
         """Shift all deadlines by a forward leap of the clock, so that no node or client loses waiting time."""
         self.there_since = now
         self.started_at += by_s
-        instants: tuple[dict[Any, float], ...] = (
-            self.heard_at, self.step_orders, self.limit_orders, self.suspend_orders, self.stop_orders,
-            self.resize_orders, self.owed_orders,
-            self.client_seen_at,
-        )  # fmt: skip
+        self.order_clocks.leap(by_s)
+        instants: tuple[dict[Any, float], ...] = (self.heard_at, self.client_seen_at, self.notice_sent_at)
         for by_key in instants:
             for key in by_key:
                 by_key[key] += by_s
-        for clock in self.part_orders.values():
-            clock.first_sent_at += by_s
-            clock.last_sent_at += by_s
         for job_waiter in self.job_waiters:
             job_waiter.deadline_at += by_s
         for step_waiter in self.step_waiters:

@@ -19,7 +19,7 @@ from gq.wire import node as wire
 from gqd.control.turn import Turn
 from gqd.sched.planner import plan_whole
 from gqd.state.events import event
-from gqd.state.input import Tick
+from gqd.state.input import Tick, TimeLeapt
 from gqd.state.plan import Plan
 from gqd.state.policy import Policy
 from gqd.state.preemption import PreemptionNotice
@@ -98,6 +98,22 @@ def test_a_job_without_a_signal_is_ended_at_once_and_queued_again_as_old_as_it_w
     host.schedule()
     prepared = [one.order for one in host.orders if isinstance(one.order, wire.Prepare)]
     assert [(one.launch.restart_count, one.launch.open_mode) for one in prepared] == [(1, "append")]
+
+
+def test_a_leap_of_the_clock_does_not_repeat_a_notice_early() -> None:
+    host = cluster()
+    scavenger(host, signal=WARNED)
+    urgent(host, START + 100)
+    resend_s = host.policy.timers.resend_s
+    assert len(signals(host)) == 1
+
+    now = START + 100 + 2 * resend_s
+    host.handle(TimeLeapt(by_s=2 * resend_s), now)
+    tick(host, now)
+    assert len(signals(host)) == 1
+
+    tick(host, now + resend_s)
+    assert len(signals(host)) == 2
 
 
 def test_a_job_with_a_signal_is_told_on_all_nodes_in_one_turn_and_ended_when_its_notice_is_over() -> None:

@@ -16,6 +16,7 @@ from gqd.sched.planner import plan_whole
 from gqd.state.effect import AskWhoIsThere, CloseLink, RemoveKeyFile, Reply, SendOrder
 from gqd.state.events import event
 from gqd.state.input import KeyFileDeleted, NodeHeartbeat, Tick
+from gqd.state.order_clocks import ONE_OFF, PART, RESIZE, STEP, STOP_ORPHAN, SUSPEND, TIME_LIMIT
 from tests.builders import ADAM, ALICE, SHARED, client_request, hello, inventory, join, public_key, report, submit
 from tests.hosts import CoreHost
 
@@ -92,8 +93,28 @@ def test_a_lost_node_that_never_comes_back_gives_back_what_was_withheld_for_it()
 
     assert list(host.cluster.nodes) == ["n2"]
     assert not any("n1" in one.parts for one in host.cluster.attempts.values())
-    for orders in (host.controller.volatile.part_orders, host.controller.volatile.stop_orders):
-        assert not [one for one in orders if one[1] == "n1"]
+    clocks = host.controller.volatile.order_clocks
+    assert [node for kind in (PART, STOP_ORPHAN) for _, node, _ in clocks.owed(kind) if node == "n1"] == []
+
+
+def test_no_order_is_owed_to_a_removed_node() -> None:
+    host = CoreHost(SHARED)
+    for name in ("n1", "n2"):
+        host.handle(hello(name, msgspec.structs.replace(inventory(), can_join=True, confirms_orders=True)))
+    host.start(submit(nodes_min=1, nodes_max=2, is_elastic=True, gpus_per_node=4, time_limit_s=3600), peer=ALICE)
+    host.schedule()
+    attempt = host.attempt(1)
+    for body in (wire.Prepared(attempt_id=attempt.attempt_id), wire.GoReceived(attempt_id=attempt.attempt_id)):
+        host.report("n2", body)
+    host.ask(client.CancelJobs(filter=client.JobFilter(job_ids=(1,)), signum=10), peer=ALICE)
+    clocks = host.controller.volatile.order_clocks
+    assert {node for kind in (RESIZE, ONE_OFF) for _, node, _ in clocks.owed(kind)} == {"n1", "n2"}
+
+    remove(host, attempt.batch_node)
+
+    kinds = (PART, STEP, TIME_LIMIT, SUSPEND, RESIZE, STOP_ORPHAN, ONE_OFF)
+    assert {node for kind in kinds for _, node, _ in clocks.owed(kind)} == {"n2"}
+    assert {key.node for key in host.cluster.owed_orders} == {"n2"}
 
 
 @pytest.mark.parametrize("no_kill", [True, False])

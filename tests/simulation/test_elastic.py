@@ -13,6 +13,7 @@ from gq.model.job import SignalSpec
 from gq.model.state import JobState, Outcome
 from gq.wire import client
 from gqd.state.events import event
+from gqd.state.order_clocks import RESIZE
 from gqd.state.records import Attempt
 from gqd.store.rows.rows import event_of
 from gqnode.control.attempt import Phase
@@ -142,7 +143,7 @@ def judge_end(world: World) -> None:
         assert job.outcome in (Outcome.COMPLETED, Outcome.CANCELLED), f"job {job.job_id} is {job.outcome}: {job.why}"
     for node in cluster.nodes.values():
         assert not node.held and node.free_gpu_mask == 0b1111, f"{node.name} has {node.held}"
-    assert not cluster.elastic and not world.controller.volatile.resize_orders
+    assert not cluster.elastic and not world.controller.volatile.order_clocks.owed(RESIZE)
 
 
 def test_no_gpu_is_used_by_two_and_none_is_lost_whatever_dies_while_jobs_grow_and_shrink(shard: int) -> None:

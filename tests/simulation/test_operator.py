@@ -94,10 +94,7 @@ def resume_all(world: World) -> None:
         world.ask(client.ResumeJobs(job_ids=tuple(held)), OWNER)
 
 
-OWED = (
-    *("part_orders", "step_orders", "ending_steps", "limit_orders", "suspend_orders", "stop_orders", "client_seen_at"),
-    *("job_waiters", "step_waiters", "resize_orders"),
-)
+OWED = (*("order_clocks", "ending_steps", "client_seen_at", "job_waiters", "step_waiters"),)
 
 
 def left_over(world: World) -> dict[str, object]:

@@ -11,6 +11,7 @@ from gq.model.ids import AttemptId
 from gq.model.job import SignalSpec
 from gq.wire import client
 from gqd.state.events import event
+from gqd.state.order_clocks import SUSPEND
 from tests.builders import inventory, submit
 from tests.simulation.conftest import are_all, played_again_by, seeds_of
 from tests.simulation.test_preemption import CRASHES, happened, judge
@@ -91,4 +92,4 @@ def test_so_it_is_on_bad_links(shard: int) -> None:
         with played_again_by(seed):
             world = play(seed, BAD_LINKS)
             judge_parked(world)
-            assert world.controller is not None and not world.controller.volatile.suspend_orders
+            assert world.controller is not None and not world.controller.volatile.order_clocks.owed(SUSPEND)
