@@ -16,7 +16,6 @@ MAX_NAMES = 65_536
 
 _TRAILING_NUMBER = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,5})\))?")
 
 
 class _Name(NamedTuple):
@@ -122,14 +121,3 @@ def compress_counts(counts: Iterable[int]) -> str:
         times = len(list(run))
         words.append(str(count) if times == 1 else f"{count}(x{times})")
     return ",".join(words)
-
-
-def expand_counts(text: str) -> tuple[int, ...]:
-    """Parse the output of `compress_counts`."""
-    counts: list[int] = []
-    for word in text.split(",") if text else ():
-        match = _COUNT.fullmatch(word)
-        if match is None or len(counts) > MAX_NAMES:
-            raise ValueError(f"`{text[:60]}` is not a list of counts such as 2(x2),1")
-        counts.extend([int(match[1])] * int(match[2] or 1))
-    return tuple(counts)

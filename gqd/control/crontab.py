@@ -248,11 +248,6 @@ def tick(draft: TurnBuilder) -> None:
     _find_next(draft)
 
 
-def next_at(draft: TurnBuilder) -> float:
-    """The instant at which the next entry is due, and a `Tick` is needed."""
-    return draft.volatile.cron_next_at
-
-
 def forget_schedule(draft: TurnBuilder) -> None:
     """Compute all due times anew: the controller's own time zone may have changed."""
     draft.volatile.cron_due = None
