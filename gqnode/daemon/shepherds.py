@@ -141,7 +141,7 @@ class _IdleShepherds:
 
 
 class _EndRecords(NamedTuple):
-    """What shepherds leave in the spool directories of their attempts, which outlive them."""
+    """The files that shepherds leave in the spool directories of their attempts, which outlive them."""
 
     root: str
 
