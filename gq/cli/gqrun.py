@@ -31,7 +31,7 @@ from gq.model.step import StepRequest
 from gq.request.getopt import Arguments, whole_number
 from gq.request.jobspec import job_spec, refuse_unknown_code
 from gq.request.option import ParsedOption, bad_value
-from gq.request.options import RUN, shown_options
+from gq.request.options import RESOURCE_OPTIONS, RUN, STEP_SIZES, shown_options
 from gq.request.patterns import expand_pattern
 from gq.request.resources import resource_request
 from gq.wire.client import CreateStep, Done, SignalStep, StepCreated
@@ -43,9 +43,8 @@ _AT_ONCE_S = 0.5
 _HELD_S = 25.0
 """How long the controller may hold the answer afterwards."""
 _FOR_NEW_JOBS = frozenset({
-    "partition", "time", "comment", "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "exclusive", "begin", "hold",
-    "nice", "dependency", "kill-on-invalid-dep", "deadline", "signal", "no-kill", "account", "qos", "priority",
-    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "licenses", "data", "fill-nodes",
+    "partition", "time", "comment", "begin", "hold", "nice", "dependency", "kill-on-invalid-dep", "deadline", "signal",
+    "no-kill", "account", "qos", "priority", *(option.name for option in RESOURCE_OPTIONS if not option.in_steps),
 })  # fmt: skip
 """Options that mean nothing to a step."""
 
@@ -244,20 +243,15 @@ def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
     if wanted.nodes_max not in (None, wanted.nodes_min):
         raise UsageError("no_choice", "a step has a fixed number of nodes", f"use --nodes={wanted.nodes_min}")
     bad_exit = options.last("kill-on-bad-exit")
-    return StepRequest(
+    request = StepRequest(
         name=options.text("job-name") or command[0].rpartition("/")[2],
-        nodes=wanted.nodes_min,
-        ntasks=wanted.ntasks,
-        ntasks_per_node=wanted.ntasks_per_node,
-        cpus_per_task=wanted.cpus_per_task,
-        gpus=wanted.gpus,
-        gpus_per_node=wanted.gpus_per_node,
-        gpus_per_task=wanted.gpus_per_task,
         nodelist=wanted.nodelist,
         exclude=wanted.exclude,
         overlap=options.has("overlap"),
         kill_on_bad_exit=None if bad_exit is None else _is_on(options),
     )
+    sizes = {field: getattr(wanted, field) for field in STEP_SIZES if field != "nodes"}
+    return msgspec.structs.replace(request, nodes=wanted.nodes_min, **sizes)
 
 
 def _is_on(options: Arguments) -> bool:

@@ -27,13 +27,12 @@ from gq.request.directives import read_header
 from gq.request.getopt import Arguments
 from gq.request.jobspec import job_spec
 from gq.request.option import ParsedOption
-from gq.request.options import SUB, options_of
-from gq.request.resources import RESOURCE_OPTIONS
+from gq.request.options import RESOURCE_NAMES, SUB, options_of
 from gq.units import iso_instant, render_instants
 from gq.wire.client import MAX_SCRIPT_BYTES, ChainSubmitted, Submit, SubmitChain, Submitted, Tested
 
 _QUEUE_OPTIONS = {"partition", "time", "account", "qos", "array", "dependency"}
-_ASKED = RESOURCE_OPTIONS - {"data", "elastic"} | _QUEUE_OPTIONS | {"wrap"}
+_ASKED = RESOURCE_NAMES - {"data", "elastic"} | _QUEUE_OPTIONS | {"wrap"}
 """Options that a script hardly takes: those for resources, the place in the queue, and the command of the job."""
 
 

@@ -17,7 +17,8 @@ from gq.model.role import check_role_name, check_roles
 from gq.request.getopt import Arguments, whole_number
 from gq.request.node_options import TMP, read_constraint
 from gq.request.option import bad_value
-from gq.request.resources import NOTHING, RESOURCE_OPTIONS, Gpus, gpu_count, resource_request
+from gq.request.options import RESOURCE_NAMES
+from gq.request.resources import NOTHING, Gpus, gpu_count, resource_request
 from gq.units import parse_memory_mib
 
 MAX_TASKS = 1_000_000
@@ -72,7 +73,7 @@ def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
     for given in component:
         is_said = first.has(given.name) and first.text(given.name) == given.value
         if given.name in ("switches", "licenses") or not (
-            is_said or given.name in RESOURCE_OPTIONS or given.name in ("role", "job-name")
+            is_said or given.name in RESOURCE_NAMES or given.name in ("role", "job-name")
         ):
             hint = "give it in the first component, before ` : ` or `hetjob`"
             raise UsageError("contradiction", f"{given.place} is said of the whole job", hint)
@@ -100,7 +101,7 @@ def _refuse_options_beside(arguments: Arguments, common: ResourceRequest) -> Non
     fields = [field for field in RoleRequest.__struct_fields__ if getattr(common, field) != getattr(NOTHING, field)]
     if all(field in allowed for field in fields):
         return
-    of_roles = [given for given in arguments if given.name in RESOURCE_OPTIONS and given.name not in _ALLOWED_BESIDE]
+    of_roles = [given for given in arguments if given.name in RESOURCE_NAMES and given.name not in _ALLOWED_BESIDE]
     place = of_roles[0].place if of_roles else "a number"
     raise UsageError("contradiction", f"{place} and `--role` exclude each other", "say it of each role")
 

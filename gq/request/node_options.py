@@ -1,7 +1,7 @@
 """Requirements on a job's nodes besides numbers, and generic resources and licences.  Pure.
 
-The module reads the values of ``--constraint --prefer --switches --min-gpu-mem --tmp --gres NAME:n --licenses --data
---fill-nodes``.  Only the controller knows which features, resources and licences exist.
+The module reads the values of ``--constraint --prefer --switches --tmp --gres NAME:n --licenses --data``.
+Only the controller knows which features, resources and licences exist.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from gq.model.resource import Amount, ResourceRequest
 from gq.request.getopt import Arguments, whole_number
-from gq.request.option import bad_value
 from gq.units import parse_duration_s, parse_memory_mib
 
 TMP = "tmp"
@@ -36,14 +35,10 @@ def node_option_fields(arguments: Arguments, base: ResourceRequest) -> dict[str,
             fields[name] = arguments.read(name, read_constraint)
     if switches := arguments.read("switches", read_switches):
         fields |= {"switches": switches.max_count, "switches_wait_s": switches.wait_s}
-    if arguments.has("min-gpu-mem"):
-        fields["min_gpu_mem_mib"] = arguments.read("min-gpu-mem", parse_memory_mib) or None
     if arguments.has("licenses"):
         fields["licenses"] = arguments.read("licenses", read_licenses)
     if arguments.has("data"):
         fields["data"] = arguments.gather("data", read_data)
-    if arguments.has("fill-nodes"):
-        fields["is_dense"] = True
     return fields | _resources(arguments, base)
 
 
@@ -115,14 +110,3 @@ def read_data(text: str) -> tuple[str, ...]:
         if not re.fullmatch(_DATA, word) or not word.isprintable():
             raise ValueError(f"`{word[:60]}` is not the name of a data set; names have no spaces and no commas")
     return words
-
-
-def refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
-    """Refuse contradictions that can be found without knowing any node."""
-    has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
-    given = arguments.last("min-gpu-mem")
-    if given is not None and request.min_gpu_mem_mib and not has_gpus:
-        raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
-    given = arguments.last("fill-nodes")
-    if given is not None and not request.gpus:
-        raise bad_value(given, "it is about GPUs that are dealt out over nodes", "add --gpus=COUNT")

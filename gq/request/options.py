@@ -3,9 +3,14 @@
 The module owns which options exist, which commands have them, how script, variables and command line override each
 other, and which options have no effect.  The meaning of their values is in `gq.request.jobspec`.  Help texts, man
 pages, completions, header lines and ``GQSUB_…`` variables all come from here, so that each option is defined once.
+
+A placement option is a row of `RESOURCE_OPTIONS`: the field of `ResourceRequest` that it sets, how its value is read,
+where it is shown, and which other commands have it.  Every list of these options elsewhere is derived from the rows.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -27,6 +32,32 @@ class JobOption(Option, frozen=True, kw_only=True):
     """Options for the same setting: an option in a stronger layer removes these from weaker layers."""
     is_unbuilt: bool = False
     """Whether a later version will implement the documented option; it is refused as not available."""
+
+
+class ResourceOption(JobOption, frozen=True, kw_only=True):
+    """An option that sets a field of a `ResourceRequest`."""
+
+    field: str = ""
+    """Field of `ResourceRequest` that the option sets; empty: the option's name with ``_``."""
+    reads: Literal["", "count", "memory", "memory_or_none", "flag", "nodelist"] = ""
+    """How the value is read; empty: `gq.request.resources` or `gq.request.node_options` has a function for it."""
+    minimum: int | None = None
+    """Minimum of the number in the field."""
+    needs_gpus: bool = False
+    """Whether only jobs that request GPUs may have it."""
+    is_shown: bool = False
+    """Whether ``gqctl show`` and JSON show the field, under its name."""
+    in_steps: bool = False
+    """Whether a step of a job may have it."""
+    is_changeable: bool = True
+    """Whether ``gqctl update`` may change it."""
+    in_reservations: bool = False
+    """Whether reservations of `gqresv` have it."""
+
+    @property
+    def sets(self) -> str:
+        """The field of `ResourceRequest` that the option sets.  It replaces the values of its rivals' fields."""
+        return self.field or self.name.replace("-", "_")
 
 
 _MEM = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -81,59 +112,96 @@ _WHAT: tuple[JobOption, ...] = (
 
 _NEEDS: tuple[JobOption, ...] = (
     JobOption(name="time", letter="t", metavar="TIME", help="Time limit: minutes, h:m:s, d-h, 2h; 0: unlimited."),
-    JobOption(
-        name="nodes", letter="N", metavar="MIN[-MAX]",
+    ResourceOption(
+        name="nodes", letter="N", metavar="MIN[-MAX]", field="nodes_min", minimum=1, in_steps=True,
         help="Number of nodes; the job starts on all of them at once.",
     ),
-    JobOption(name="elastic", help="Start on MIN nodes and use up to MAX while they are idle."),
-    JobOption(name="ntasks", letter="n", metavar="COUNT", help="Number of tasks."),
-    JobOption(
-        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT",
+    ResourceOption(
+        name="elastic", field="is_elastic", reads="flag", in_steps=True, is_changeable=False,
+        help="Start on MIN nodes and use up to MAX while they are idle.",
+    ),
+    ResourceOption(
+        name="ntasks", letter="n", metavar="COUNT", reads="count", minimum=1, in_steps=True, help="Number of tasks.",
+    ),
+    ResourceOption(
+        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT", reads="count", minimum=1, in_steps=True,
         help="Tasks on each node; with --ntasks: the maximum on each node.",
     ),
-    JobOption(name="cpus-per-task", letter="c", metavar="COUNT", help="CPUs of each task.", rivals=("cpus-per-gpu",)),
-    JobOption(name="mem", metavar="SIZE", help="Memory per node (MiB, or with K, M, G, T); 0: all of it.", rivals=_MEM),
-    JobOption(name="mem-per-cpu", metavar="SIZE", help="Memory per CPU.", rivals=_MEM),
-    JobOption(name="mem-per-gpu", metavar="SIZE", help="Memory per GPU.", rivals=_MEM),
-    JobOption(
-        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MAX]",
+    ResourceOption(
+        name="cpus-per-task", letter="c", metavar="COUNT", rivals=("cpus-per-gpu",),
+        reads="count", minimum=1, in_steps=True, help="CPUs of each task.",
+    ),
+    ResourceOption(
+        name="mem", metavar="SIZE", rivals=_MEM, field="mem_per_node_mib", reads="memory", minimum=0,
+        help="Memory per node (MiB, or with K, M, G, T); 0: all of it.",
+    ),
+    ResourceOption(
+        name="mem-per-cpu", metavar="SIZE", rivals=_MEM, field="mem_per_cpu_mib", reads="memory", minimum=1,
+        help="Memory per CPU.",
+    ),
+    ResourceOption(
+        name="mem-per-gpu", metavar="SIZE", rivals=_MEM,
+        field="mem_per_gpu_mib", reads="memory", minimum=1, needs_gpus=True, in_reservations=True,
+        help="Memory per GPU.",
+    ),
+    ResourceOption(
+        name="gpus", letter="G", metavar="[TYPE:]COUNT[-MAX]", minimum=0, in_steps=True,
         help="GPUs of the whole job; 1-8: start with 1 and use up to 8 of one node while they are idle.",
     ),
-    JobOption(
-        name="gpus-per-node", metavar="[TYPE:]COUNT", help="GPUs on each node.", rivals=("gres",),
+    ResourceOption(
+        name="gpus-per-node", metavar="[TYPE:]COUNT", rivals=("gres",), minimum=0, in_steps=True,
+        help="GPUs on each node.",
     ),
-    JobOption(name="gpus-per-task", metavar="[TYPE:]COUNT", help="GPUs of each task."),
-    JobOption(name="cpus-per-gpu", metavar="COUNT", help="CPUs for each GPU.", rivals=("cpus-per-task",)),
-    JobOption(
-        name="gres", metavar="NAME[:TYPE]:COUNT,...", rivals=("gpus-per-node",),
+    ResourceOption(name="gpus-per-task", metavar="[TYPE:]COUNT", minimum=0, in_steps=True, help="GPUs of each task."),
+    ResourceOption(
+        name="cpus-per-gpu", metavar="COUNT", rivals=("cpus-per-task",),
+        reads="count", minimum=1, needs_gpus=True, in_reservations=True, help="CPUs for each GPU.",
+    ),
+    ResourceOption(
+        name="gres", metavar="NAME[:TYPE]:COUNT,...", rivals=("gpus-per-node",), field="resources", in_steps=True,
         help="Resources on each node: gpu:2 means --gpus-per-node=2; other resources by name: fpga:1.",
     ),
-    JobOption(name="min-gpu-mem", metavar="SIZE", help="Minimum memory of each GPU."),
-    JobOption(name="fill-nodes", help="Distribute --gpus so that every node except the last is filled."),
-    JobOption(name="tmp", metavar="SIZE", help="Scratch space on each node."),
-    JobOption(name="licenses", letter="L", metavar="NAME[:COUNT],...", help="Licences of the cluster."),
+    ResourceOption(
+        name="min-gpu-mem", metavar="SIZE",
+        field="min_gpu_mem_mib", reads="memory_or_none", minimum=1, needs_gpus=True, is_shown=True,
+        in_reservations=True, help="Minimum memory of each GPU.",
+    ),
+    ResourceOption(
+        name="fill-nodes", field="is_dense", reads="flag", is_shown=True, is_changeable=False,
+        help="Distribute --gpus so that every node except the last is filled.",
+    ),
+    ResourceOption(name="tmp", metavar="SIZE", field="resources", help="Scratch space on each node."),
+    ResourceOption(name="licenses", letter="L", metavar="NAME[:COUNT],...", help="Licences of the cluster."),
 )  # fmt: skip
 
 _WHERE: tuple[JobOption, ...] = (
     JobOption(name="partition", letter="p", metavar="NAME", help="Partition to run in."),
     JobOption(name="reservation", metavar="NAME", help="Run in this reservation only."),
-    JobOption(name="nodelist", letter="w", metavar="NODES", help="Nodes that the job must include: n1,n[3-4]."),
-    JobOption(name="exclude", letter="x", metavar="NODES", help="Nodes that the job must not use."),
-    JobOption(
-        name="exclusive", metavar="[=true]", if_bare="true", help="Share the job's nodes with no other job.",
+    ResourceOption(
+        name="nodelist", letter="w", metavar="NODES", reads="nodelist", in_steps=True, in_reservations=True,
+        help="Nodes that the job must include: n1,n[3-4].",
     ),
-    JobOption(
-        name="constraint", letter="C", metavar="EXPRESSION",
+    ResourceOption(
+        name="exclude", letter="x", metavar="NODES", reads="nodelist", in_steps=True, in_reservations=True,
+        help="Nodes that the job must not use.",
+    ),
+    ResourceOption(
+        name="exclusive", metavar="[=true]", if_bare="true", field="is_exclusive",
+        help="Share the job's nodes with no other job.",
+    ),
+    ResourceOption(
+        name="constraint", letter="C", metavar="EXPRESSION", is_shown=True, in_reservations=True,
         help="Required features and attributes of the nodes: 'nvlink&cuda>=12.4', 'a|b', '[rack1*2&rack2*2]'.",
     ),
-    JobOption(
-        name="prefer", metavar="EXPRESSION", help="Preferred features of the nodes; after a while any node will do.",
+    ResourceOption(
+        name="prefer", metavar="EXPRESSION", is_shown=True,
+        help="Preferred features of the nodes; after a while any node will do.",
     ),
-    JobOption(
-        name="switches", metavar="COUNT[@TIME]",
+    ResourceOption(
+        name="switches", metavar="COUNT[@TIME]", minimum=1,
         help="Maximum number of leaf switches above the nodes; after TIME any nodes will do.",
     ),
-    JobOption(name="data", metavar="NAME,...", help="Prefer nodes that hold these data sets."),
+    ResourceOption(name="data", metavar="NAME,...", is_shown=True, help="Prefer nodes that hold these data sets."),
 )  # fmt: skip
 
 _WHEN: tuple[JobOption, ...] = (
@@ -297,6 +365,16 @@ JOB_OPTIONS: tuple[JobOption, ...] = (
     *(msgspec.structs.replace(option, group=heading) for heading, group in GROUPS.items() for option in group),
     *_UNBUILT,
 )
+
+RESOURCE_OPTIONS = tuple(option for option in JOB_OPTIONS if isinstance(option, ResourceOption))
+RESOURCE_NAMES = frozenset(option.name for option in RESOURCE_OPTIONS)
+OPTION_OF_FIELD = {option.sets: f"--{option.name}" for option in RESOURCE_OPTIONS}
+STEP_SIZES = {
+    option.name.replace("-", "_"): option.minimum
+    for option in RESOURCE_OPTIONS
+    if option.in_steps and option.minimum is not None
+}
+"""Field of `StepRequest` for a number of nodes, tasks, CPUs or GPUs → the minimum of that number."""
 
 NO_EFFECT: tuple[Option, ...] = (
     Option(name="wckey", metavar="NAME"),

@@ -12,6 +12,7 @@ from gq.model.nodelist import expand
 from gq.model.resource import ResourceRequest, RoleRequest
 from gq.request.getopt import Arguments, whole_number
 from gq.request.option import ParsedOption, bad_value, not_available
+from gq.request.options import RESOURCE_OPTIONS, ResourceOption
 from gq.units import MAX_COUNT, parse_memory_mib
 
 NOTHING = ResourceRequest()
@@ -29,15 +30,9 @@ class Gpus(NamedTuple):
     """The maximum of a range."""
 
 
-_WHERE = (
-    "constraint", "prefer", "switches", "min-gpu-mem", "tmp", "gres", "licenses", "data", "fill-nodes",
-)  # fmt: skip
+_NODE_OPTIONS = ("constraint", "prefer", "switches", "tmp", "gres", "licenses", "data")
 """Options read by `gq.request.node_options`, which is loaded only if one of them is given."""
-RESOURCE_OPTIONS = frozenset({
-    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
-    "gpus-per-task", "cpus-per-gpu", "nodelist", "exclude", "exclusive", "elastic", *_WHERE,
-})  # fmt: skip
-"""Options that set a field of a `ResourceRequest`."""
+_FIELDS = {option.name: option.sets for option in RESOURCE_OPTIONS}
 
 
 def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
@@ -52,25 +47,33 @@ def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> R
 
 def resource_fields(arguments: Arguments, base: ResourceRequest = NOTHING) -> _Fields:
     """Return the fields that these options set, with None for fields that they replace."""
-    fields = _counts(arguments) | _memory(arguments) | _gpus(arguments) | _nodes(arguments)
-    if any(arguments.has(name) for name in _WHERE):
+    fields = _plain(arguments) | _gpus(arguments) | _nodes(arguments)
+    if any(arguments.has(name) for name in _NODE_OPTIONS):
         from gq.request.node_options import node_option_fields
 
         fields |= node_option_fields(arguments, base)
     return fields
 
 
-def _counts(arguments: Arguments) -> _Fields:
-    options = {"ntasks": "ntasks", "ntasks_per_node": "ntasks-per-node", "cpus_per_gpu": "cpus-per-gpu",
-               "cpus_per_task": "cpus-per-task"}  # fmt: skip
-    fields: _Fields = {
-        field: arguments.integer(name, at_least=1) for field, name in options.items() if arguments.has(name)
-    }
-    if "cpus_per_task" in fields or "cpus_per_gpu" in fields:
-        fields = {"cpus_per_task": None, "cpus_per_gpu": None} | fields
-    if span := arguments.read("nodes", _span):
-        fields |= {"nodes_min": span[0], "nodes_max": span[1]}
-    return fields
+def _plain(arguments: Arguments) -> _Fields:
+    """Return the fields of the options with one value, and None for the fields of their rivals."""
+    given = [option for option in RESOURCE_OPTIONS if option.reads and arguments.has(option.name)]
+    replaced: _Fields = {_FIELDS[rival]: None for option in given for rival in option.rivals}
+    return replaced | {option.sets: _value(arguments, option) for option in given}
+
+
+def _value(arguments: Arguments, option: ResourceOption) -> object:
+    match option.reads:
+        case "flag":
+            return True
+        case "count":
+            return arguments.integer(option.name, option.minimum)
+        case "nodelist":
+            return arguments.read(option.name, expand)
+        case "memory":
+            return arguments.read(option.name, _some_memory_mib if option.minimum else parse_memory_mib)
+        case _:
+            return arguments.read(option.name, parse_memory_mib) or None
 
 
 def _span(text: str) -> tuple[int, int | None]:
@@ -87,19 +90,6 @@ def _span(text: str) -> tuple[int, int | None]:
     if last < first:
         raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
     return first, last
-
-
-def _memory(arguments: Arguments) -> _Fields:
-    """Return the field of the memory option that is given; it replaces any other memory field of the base."""
-    readers = {"mem": parse_memory_mib, "mem-per-cpu": _some_memory_mib, "mem-per-gpu": _some_memory_mib}
-    for name, reader in readers.items():
-        if arguments.has(name):
-            nothing: _Fields = dict.fromkeys(_MEMORY_FIELDS.values())
-            return nothing | {_MEMORY_FIELDS[name]: arguments.read(name, reader)}
-    return {}
-
-
-_MEMORY_FIELDS = {"mem": "mem_per_node_mib", "mem-per-cpu": "mem_per_cpu_mib", "mem-per-gpu": "mem_per_gpu_mib"}
 
 
 def _some_memory_mib(text: str) -> int:
@@ -170,11 +160,9 @@ def _gres(text: str) -> Gpus | None:
 
 
 def _nodes(arguments: Arguments) -> _Fields:
-    fields: _Fields = {
-        name: arguments.read(name, expand) for name in ("nodelist", "exclude") if arguments.has(name)
-    }  # fmt: skip
-    if arguments.has("elastic"):
-        fields["is_elastic"] = True
+    fields: _Fields = {}
+    if span := arguments.read("nodes", _span):
+        fields = {"nodes_min": span[0], "nodes_max": span[1]}
     given = arguments.last("exclusive")
     if given is not None:
         if given.value in ("user", "mcs", "topo"):
@@ -186,19 +174,18 @@ def _nodes(arguments: Arguments) -> _Fields:
 def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> None:
     """Refuse contradictions that can be found without knowing any node."""
     has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
-    for name in ("cpus-per-gpu", "mem-per-gpu"):
-        given = arguments.last(name)
-        if given is not None and not has_gpus:
+    for option in RESOURCE_OPTIONS:
+        given = arguments.last(option.name) if option.needs_gpus and not has_gpus else None
+        if given is not None and getattr(request, option.sets):
             raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+    given = arguments.last("fill-nodes")
+    if given is not None and not request.gpus:
+        raise bad_value(given, "it is about GPUs that are dealt out over nodes", "add --gpus=COUNT")
     if request.is_elastic and (request.nodes_min or 1) >= (request.nodes_max or 0):
         given = arguments.last("elastic") or arguments.last("nodes")
         place = "--elastic" if given is None else given.place
         hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
         raise UsageError("contradiction", f"{place} is of jobs that ask for a range of nodes", hint)
-    if any(arguments.has(name) for name in _WHERE):
-        from gq.request.node_options import refuse_contradictions
-
-        refuse_contradictions(arguments, request)
     max_nodes = request.nodes_max or request.nodes_min
     tasks_per_node = request.ntasks_per_node
     if (

@@ -11,6 +11,7 @@ from gq.model.job import ExitStatus, Usage
 from gq.model.resource import Grant, RoleRequest
 from gq.model.state import JobState, Outcome
 from gq.model.step import StepLayout, StepNode, StepPart, StepRequest
+from gq.request.options import STEP_SIZES
 from gq.wire import client
 from gq.wire import node as wire
 from gqd.control import orders, step_roles
@@ -230,18 +231,11 @@ def decide_end(draft: TurnBuilder, step: Step) -> None:
 
 
 def _refuse_nonsense(request: StepRequest) -> None:
-    counts = {
-        "--nodes": (request.nodes, 1),
-        "--ntasks": (request.ntasks, 1),
-        "--ntasks-per-node": (request.ntasks_per_node, 1),
-        "--cpus-per-task": (request.cpus_per_task, 1),
-        "--gpus": (request.gpus, 0),
-        "--gpus-per-node": (request.gpus_per_node, 0),
-        "--gpus-per-task": (request.gpus_per_task, 0),
-    }
-    for name, (value, least) in counts.items():
-        if value is not None and not least <= value <= MAX_TASKS:
-            raise Refusal("bad_count", f"{name}={value} is not between {least} and {MAX_TASKS}")
+    for field, minimum in STEP_SIZES.items():
+        value = getattr(request, field)
+        if value is not None and not minimum <= value <= MAX_TASKS:
+            option = "--" + field.replace("_", "-")
+            raise Refusal("bad_count", f"{option}={value} is not between {minimum} and {MAX_TASKS}")
 
 
 # ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────

@@ -15,12 +15,12 @@ from gq.errors import Refusal
 from gq.model.resource import Grant, Role, RoleRequest, RoleShare
 from gq.model.step import StepLayout, StepPart, StepRequest, StepRole
 from gq.near_miss import nearest
+from gq.request.options import STEP_SIZES
 from gqd.state.records import Attempt, Job
 
 _Free = dict[str, tuple[set[int], set[int]]]
 """Node → CPUs and GPUs that no other step has."""
 _LayoutOn = Callable[[tuple[Grant, ...], StepRequest, Job, RoleRequest, _Free], StepLayout | None]
-_SIZES = ("nodes", "ntasks", "ntasks_per_node", "cpus_per_task", "gpus", "gpus_per_node", "gpus_per_task")
 
 
 def layout_of(request: StepRequest, job: Job, attempt: Attempt, free: _Free, layout_on: _LayoutOn) -> StepLayout | None:
@@ -30,7 +30,7 @@ def layout_of(request: StepRequest, job: Job, attempt: Attempt, free: _Free, lay
     """
     chosen = _chosen(request, job)
     names = tuple(role.name for role in job.spec.resources.roles)
-    if not any(getattr(request, name) is not None for name in _SIZES):
+    if not any(getattr(request, name) is not None for name in STEP_SIZES):
         return _whole_roles(request, job, attempt, chosen, free)
     bare = msgspec.structs.replace(request, roles=())
     if not request.roles:

@@ -22,38 +22,15 @@ from gq.model.constraint import ANYTHING, Constraint, parse_constraint
 from gq.model.ids import NAME
 from gq.model.resource import Amount, ResourceRequest, RoleRequest, as_request
 from gq.model.role import check_roles
+from gq.request.options import OPTION_OF_FIELD, RESOURCE_OPTIONS
 from gqd.state.policy import Policy
 
 ANY_NUMBER = 1_000_000
 """Stands for an unlimited number of nodes, tasks, CPUs or GPUs; larger than any cluster."""
 _MOST_MEMORY_MIB = 1 << 40
 _NOTHING = RoleRequest()
-_MINIMUM = {
-    "nodes_min": 1,
-    "nodes_max": 1,
-    "ntasks": 1,
-    "ntasks_per_node": 1,
-    "cpus_per_task": 1,
-    "cpus_per_gpu": 1,
-    "mem_per_node_mib": 0,
-    "mem_per_cpu_mib": 1,
-    "mem_per_gpu_mib": 1,
-    "gpus": 0,
-    "gpus_per_node": 0,
-    "gpus_per_task": 0,
-    "min_gpu_mem_mib": 1,
-    "switches": 1,
-}
+_MINIMUM = {option.sets: option.minimum for option in RESOURCE_OPTIONS if option.minimum is not None} | {"nodes_max": 1}
 _MAXIMUM = {field: _MOST_MEMORY_MIB for field in _MINIMUM if field.endswith("_mib")}
-_OPTIONS = {
-    "nodes_min": "--nodes",
-    "nodes_max": "--nodes",
-    "mem_per_node_mib": "--mem",
-    "mem_per_cpu_mib": "--mem-per-cpu",
-    "mem_per_gpu_mib": "--mem-per-gpu",
-    "min_gpu_mem_mib": "--min-gpu-mem",
-}
-"""Options whose names differ from those of their fields."""
 
 
 class Shape(NamedTuple):
@@ -79,10 +56,11 @@ class Shape(NamedTuple):
     mem_per_node_mib: int | None
     mem_per_cpu_mib: int | None
     mem_per_gpu_mib: int | None
-    gpu_type: str | None
-    nodelist: tuple[str, ...]
-    exclude: tuple[str, ...]
-    is_exclusive: bool
+    gpu_type: str | None = None
+    """This and each later field is an attribute (see `knows`), with its default for a job that does not request it."""
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    is_exclusive: bool = False
     is_dense: bool = False
     """The distributed GPUs fill whole nodes, except for the remainder."""
     min_gpu_mem_mib: int = 0
@@ -97,6 +75,25 @@ class Shape(NamedTuple):
     """Licences of the cluster: (name, count)."""
     roles: tuple[tuple[str, Shape], ...] = ()
     """The roles of a heterogeneous job in their order: (name, shape)."""
+
+
+RESTRICTIONS = frozenset({
+    "gpu_type", "min_gpu_mem_mib", "nodelist", "exclude", "is_exclusive", "constraint", "prefer", "switches",
+    "switches_wait_s", "data", "resources", "licenses",
+})  # fmt: skip
+"""Attributes that only exclude or rank nodes: a job that does not fit without them does not fit with them."""
+
+
+@lru_cache(maxsize=65536)
+def knows(attributes: frozenset[str], shape: Shape) -> bool:
+    """Whether a short cut that understands these attributes may be used for the shape.
+
+    Every bound and every fast path names the attributes that it understands, so that a shape with another attribute,
+    for instance a newer one, goes the exact way.
+    """
+    return all(
+        field in attributes or getattr(shape, field) == default for field, default in Shape._field_defaults.items()
+    )
 
 
 class Demand(NamedTuple):
@@ -153,31 +150,19 @@ def shape_of(
         mem_per_node_mib=request.mem_per_node_mib,
         mem_per_cpu_mib=request.mem_per_cpu_mib if has_memory else default_mem_per_cpu_mib,
         mem_per_gpu_mib=request.mem_per_gpu_mib,
-        gpu_type=request.gpu_type,
-        nodelist=request.nodelist,
-        exclude=request.exclude,
-        is_exclusive=request.is_exclusive,
-        is_dense=request.is_dense,
-        min_gpu_mem_mib=request.min_gpu_mem_mib or 0,
-        constraint=request.constraint,
-        prefer=request.prefer,
-        switches=request.switches,
-        switches_wait_s=request.switches_wait_s,
         data=tuple(sorted(set(request.data))),
         resources=_summed("--gres", request.resources),
         licenses=_summed("--licenses", request.licenses),
-    )
+    )._replace(**{field: value for field in _COPIED if (value := getattr(request, field)) is not None})
 
 
-_NOT_WITH_A_RANGE = {
-    "gpus_per_node": "--gpus-per-node",
-    "gpus_per_task": "--gpus-per-task",
-    "mem_per_gpu_mib": "--mem-per-gpu",
-    "is_exclusive": "--exclusive",
-    "is_dense": "--fill-nodes",
-}
-
-
+_COPIED = tuple(
+    field
+    for field in Shape._field_defaults
+    if field in ResourceRequest.__struct_fields__ and field not in ("data", "resources", "licenses", "roles")
+)
+"""Attributes that a shape has as they were requested."""
+_NOT_WITH_A_RANGE = ("gpus_per_node", "gpus_per_task", "mem_per_gpu_mib", "is_exclusive", "is_dense")
 _INSTEAD = {
     "mem_per_gpu_mib": "memory in use cannot be taken back: say with --mem what the job has, however many GPUs it has",
 }
@@ -195,19 +180,16 @@ def _on_one_node(request: ResourceRequest) -> ResourceRequest:
     if nodes > 1:
         hint = "leave out --nodes; over several nodes a job keeps what it starts with: give one number of GPUs"
         raise Refusal("contradiction", f"{gpu_range} is of jobs on one node, and this one asks for {nodes}", hint)
-    for field, option in _NOT_WITH_A_RANGE.items():
+    for field in _NOT_WITH_A_RANGE:
         if getattr(request, field):
             hint = _INSTEAD.get(field, "leave it out, or give one number of GPUs")
-            raise Refusal("contradiction", f"{gpu_range} and {option} exclude each other", hint)
+            raise Refusal("contradiction", f"{gpu_range} and {OPTION_OF_FIELD[field]} exclude each other", hint)
     return msgspec.structs.replace(request, nodes_min=1, nodes_max=1)
 
 
 _NOT_WITH_ELASTIC = {
     "most_gpus": "a range of --gpus",
-    "gpus": "--gpus",
-    "ntasks": "--ntasks",
-    "switches": "--switches",
-    "is_dense": "--fill-nodes",
+    **{field: OPTION_OF_FIELD[field] for field in ("gpus", "ntasks", "switches", "is_dense")},
 }
 """Options for all nodes together, which an elastic job cannot use: each of its nodes has the same share."""
 
@@ -279,7 +261,7 @@ def _refuse_bad_roles(request: ResourceRequest) -> None:
         raise Refusal("bad_role", message, hint) from None
     own = [field for field in RoleRequest.__struct_fields__ if getattr(request, field) != getattr(_NOTHING, field)]
     if own:
-        name = _OPTIONS.get(own[0], "--" + own[0].replace("_", "-"))
+        name = _option(own[0])
         raise Refusal("contradiction", f"{name} and --role exclude each other", "say it of each role")
 
 
@@ -395,13 +377,17 @@ def _refuse_other_ntasks(ntasks: int | None, implied: int) -> None:
         raise Refusal("contradiction", f"--ntasks={ntasks} contradicts the {implied} tasks that the GPUs imply")
 
 
+def _option(field: str) -> str:
+    return "--nodes" if field == "nodes_max" else OPTION_OF_FIELD.get(field, "--" + field.replace("_", "-"))
+
+
 def _refuse_nonsense(request: ResourceRequest) -> None:
     """Refuse numbers out of range and options that contradict each other."""
     for field, minimum in _MINIMUM.items():
         value = getattr(request, field)
         if value is not None and not minimum <= value <= _MAXIMUM.get(field, ANY_NUMBER):
             wrong = f"less than {minimum}" if value < minimum else f"more than {_MAXIMUM.get(field, ANY_NUMBER)}"
-            raise Refusal("bad_count", f"{_OPTIONS.get(field, '--' + field.replace('_', '-'))}={value} is {wrong}")
+            raise Refusal("bad_count", f"{_option(field)}={value} is {wrong}")
     if request.nodes_max is not None and request.nodes_max < (request.nodes_min or 1):
         raise Refusal("bad_count", f"--nodes={request.nodes_min}-{request.nodes_max} has its ends the wrong way round")
     memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib)

@@ -5,11 +5,23 @@ from __future__ import annotations
 import pytest
 
 from gq.errors import Refusal, UsageError
+from gq.model.resource import ResourceRequest
+from gq.model.step import StepRequest
 from gq.request.environment import OWN_VARIABLES
 from gq.request.getopt import parse
 from gq.request.layers import input_variables, job_arguments, merge
 from gq.request.option import ParsedOption
-from gq.request.options import ALLOC, JOB_OPTIONS, RUN, SUB, JobOption, header_options, options_of
+from gq.request.options import (
+    ALLOC,
+    JOB_OPTIONS,
+    RESOURCE_OPTIONS,
+    RUN,
+    STEP_SIZES,
+    SUB,
+    JobOption,
+    header_options,
+    options_of,
+)
 
 SPINE = [
     "job-name", "partition", "time", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu",
@@ -67,6 +79,15 @@ def test_no_name_and_no_letter_means_two_things(command: str) -> None:
 def test_every_option_that_works_says_what_it_does(option: JobOption) -> None:
     assert option.is_unbuilt == option.is_hidden
     assert option.is_unbuilt or option.help.endswith(".")
+
+
+def test_every_field_of_a_request_comes_from_one_row_of_the_table() -> None:
+    fields = [option.sets for option in RESOURCE_OPTIONS]
+    of_values = {"nodes_max", "most_gpus", "gpu_type", "switches_wait_s", "roles"}
+
+    assert sorted({*fields, *of_values}) == sorted(ResourceRequest.__struct_fields__)
+    assert [field for field in fields if fields.count(field) > 1] == ["resources", "resources"]
+    assert STEP_SIZES.keys() <= set(StepRequest.__struct_fields__)
 
 
 def test_rivals_know_each_other() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gq.model.resource import ResourceRequest
+from gq.model.resource import ResourceRequest, Role, RoleRequest
+from gqd.sched.placement.prefilter import MinimumDemand, minimum_demand
 from gqd.sched.preemption.victim_bound import GpusAt, promising_nodes
-from gqd.sched.request import shape_of
+from gqd.sched.request import Shape, knows, shape_of
 from gqd.sched.snapshot.model import Overlay
 from tests.sched.test_preempt import node
 
@@ -45,3 +46,21 @@ def test_places_that_could_come_to_have_room(request_: dict[str, Any], places: l
     told = promising_nodes(overlay, shape_of(ResourceRequest(**request_), "main"), np.arange(4), LEAVING)
 
     assert told.tolist() == places
+
+
+@pytest.mark.parametrize("attribute", sorted(Shape._field_defaults))
+def test_a_short_cut_applies_only_to_shapes_whose_attributes_it_knows(attribute: str) -> None:
+    attributes = frozenset(Shape._field_defaults)
+    plain = shape_of(ResourceRequest(gpus=1), "main")
+    shape = plain._replace(**{attribute: "any other value"})
+
+    assert knows(frozenset(), plain)
+    assert knows(attributes, shape)
+    assert not knows(attributes - {attribute}, shape)
+
+
+def test_jobs_with_roles_are_not_bounded_by_their_numbers() -> None:
+    role = Role(name="worker", resources=RoleRequest(ntasks=2, gpus_per_task=4))
+    shape = shape_of(ResourceRequest(roles=(role,)), "main")
+
+    assert minimum_demand(shape) == MinimumDemand(nodes=1, gpus=0, cpus=0, memory_mib=0, all_gpus=0)

@@ -30,7 +30,7 @@ from gq.request.jobspec import (
 )
 from gq.request.layers import merge
 from gq.request.option import Option, ParsedOption
-from gq.request.options import JOB_OPTIONS
+from gq.request.options import JOB_OPTIONS, RESOURCE_OPTIONS
 from gq.request.resources import resource_fields, resource_request
 from gq.units import iso_instant
 from gq.wire.client import (
@@ -50,14 +50,10 @@ from gq.wire.client import (
 
 UNBUILT = ("giveback",)
 
-_RESOURCES = (
-    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node",
-    "gpus-per-task", "cpus-per-gpu", "gres", "nodelist", "exclude", "exclusive", "min-gpu-mem", "tmp", "licenses",
-    "constraint", "prefer", "switches", "data",
-)  # fmt: skip
 _CHANGEABLE = (
     "job-name", "partition", "time", "begin", "nice", "comment", "requeue", "no-requeue", "account", "qos", "priority",
-    "requeue-on", "max-requeue", "dependency", "deadline", "reservation", *_RESOURCES,
+    "requeue-on", "max-requeue", "dependency", "deadline", "reservation",
+    *(option.name for option in RESOURCE_OPTIONS if option.is_changeable),
 )  # fmt: skip
 BY_FACTORS = "auto"
 PRIORITY = Option(

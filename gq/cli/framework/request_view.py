@@ -11,6 +11,7 @@ from gq.cli.framework.output import JsonValue
 from gq.model.job import JobInfo
 from gq.model.nodelist import compress
 from gq.model.resource import Amount, Demand, ResourceRequest, Role, RoleRequest, as_request, min_demand
+from gq.request.options import RESOURCE_OPTIONS
 from gq.units import format_duration, format_memory
 
 TMP = "tmp"
@@ -115,14 +116,8 @@ def asked_json(request: ResourceRequest) -> dict[str, JsonValue]:
 
 
 def _of_nodes(asked: RoleRequest) -> dict[str, JsonValue]:
-    return {
-        "constraint": asked.constraint,
-        "prefer": asked.prefer,
-        "data": asked.data,
-        "min_gpu_mem_mib": asked.min_gpu_mem_mib,
-        "is_dense": asked.is_dense,
-        "resources": _counts(asked.resources),
-    }
+    shown = {option.sets: getattr(asked, option.sets) for option in RESOURCE_OPTIONS if option.is_shown}
+    return {**shown, "resources": _counts(asked.resources)}
 
 
 def _role_json(role: Role) -> dict[str, JsonValue]:

@@ -21,7 +21,7 @@ from gq.cli.framework.operands import operands, refuse_operands
 from gq.cli.framework.output import write_sentence
 from gq.cli.resv.edit import a_name, is_quiet
 from gq.cli.resv.listing import all_reservations, known
-from gq.cli.resv.options import BOOKING_OPTIONS, MAX_NAME_LENGTH, WHAT_OPTIONS, booking_of, zone_of
+from gq.cli.resv.options import BOOKING_OPTIONS, MAX_NAME_LENGTH, SHARED_OPTIONS, WHAT_OPTIONS, booking_of, zone_of
 from gq.cli.resv.render import ask_in, echo
 from gq.connection.client import Client
 from gq.errors import GqError, Refusal, UsageError
@@ -37,18 +37,6 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 PAST_S = 60 * 86400
 """How far back skipped or moved occurrences are looked for; no site plans further ahead."""
 MAX_COUNT = 10_000
-_WHAT = (
-    "gpus",
-    "nodes",
-    "nodelist",
-    "exclusive",
-    "exclude",
-    "constraint",
-    "cpus-per-gpu",
-    "mem-per-gpu",
-    "min-gpu-mem",
-)
-"""Options that say what is reserved, called alike in an event."""
 _ONLY_IMPORT = frozenset(option.name for option in BOOKING_OPTIONS) | {"name", "replace", "test-only", "quiet"}
 
 
@@ -192,7 +180,7 @@ def _own_options(arguments: Arguments, own: Mapping[str, str]) -> list[ParsedOpt
     says_what = any(arguments.has(option.name) for option in WHAT_OPTIONS if option.name != "partition")
     names = {name: name for name in ("partition", "users", "accounts", "flags", "no-show")}
     if not says_what:
-        names |= {name: name for name in _WHAT} | {"gpu-type": "type"}
+        names |= {name: name for name in SHARED_OPTIONS} | {"gpu-type": "type"}
     return [
         ParsedOption(option, "" if option == "exclusive" else own[name], f"X-GQ-{name.upper()}")
         for name, option in names.items()

@@ -21,7 +21,7 @@ from gq.near_miss import suggestion
 from gq.request.getopt import Arguments
 from gq.request.notify import targets
 from gq.request.option import Option, ParsedOption, bad_value
-from gq.request.options import JOB_OPTIONS
+from gq.request.options import RESOURCE_OPTIONS
 from gq.request.resources import resource_request
 from gq.units import format_duration, parse_duration_s
 
@@ -33,9 +33,11 @@ NEVER = ("never", "none", "")
 _UNNAMED_ZONE = "UTC"
 _PURGE_COMP = "PURGE_COMP"
 
-_OF_JOBS = ("partition", "nodelist", "exclude", "constraint", "cpus-per-gpu", "mem-per-gpu", "min-gpu-mem")
-"""Mean here what they mean for jobs."""
-_WHAT = ("gpus", "type", "nodes", "exclusive", *_OF_JOBS[1:])
+_OF_JOBS = tuple(option for option in RESOURCE_OPTIONS if option.in_reservations)
+"""Placement options that mean here what they mean for jobs."""
+SHARED_OPTIONS = ("gpus", "nodes", "exclusive", *(option.name for option in _OF_JOBS))
+"""Options for resources that have the names of a job's options."""
+_WHAT = ("type", *SHARED_OPTIONS)
 """Options that select the resources to reserve."""
 _WHEN = ("start", "end", "duration")
 WHAT_OPTIONS = (
@@ -47,7 +49,7 @@ WHAT_OPTIONS = (
     ),
     Option(name="exclusive", help="Whole nodes, also with --gpus."),
     Option(name="partition", letter="p", metavar="NAME", help="Partition that they are of (the default one)."),
-    *(option for option in JOB_OPTIONS if option.name in _OF_JOBS[2:]),
+    *(option for option in _OF_JOBS if option.name != "nodelist"),
 )
 START = Option(name="start", metavar="TIME", help="From then on: 'fri 18:00', 'tomorrow 9am', now, 2026-12-24T18:00.")
 END = Option(name="end", metavar="TIME", help="Until then.")
@@ -255,7 +257,7 @@ def _others(arguments: Arguments, zone: tzinfo, now: float, base: ResourceReques
 
 def _resources(arguments: Arguments, base: ResourceRequest) -> ResourceRequest:
     """Return the resources, with a job's options and ``--type``; without GPUs whole nodes are reserved."""
-    given = [option for option in arguments if option.name in ("gpus", "nodes", *_OF_JOBS[1:])]
+    given = [option for option in arguments if option.name in SHARED_OPTIONS and option.name != "exclusive"]
     kind, gpus = arguments.text("type").lower(), arguments.last("gpus")
     if kind and gpus is not None:
         said, colon, _ = gpus.value.rpartition(":")
@@ -333,13 +335,9 @@ def resource_words(request: ResourceRequest) -> list[str]:
     said: dict[str, object] = {
         "gpus": f"{kind}{request.gpus}" if request.gpus else None,
         "nodes": request.nodes_min,
-        "nodelist": compress(request.nodelist) or None,
-        "exclude": compress(request.exclude) or None,
-        "constraint": request.constraint or None,
-        "cpus-per-gpu": request.cpus_per_gpu,
-        "mem-per-gpu": request.mem_per_gpu_mib,
-        "min-gpu-mem": request.min_gpu_mem_mib,
+        **{option.name: getattr(request, option.sets) or None for option in _OF_JOBS},
     }
+    said |= {name: compress(names) for name, names in said.items() if isinstance(names, tuple)}
     words = [f"--{name}={value}" for name, value in said.items() if value is not None]
     return [*words, *(["--exclusive"] if request.is_exclusive and request.gpus else [])]
 

@@ -22,7 +22,7 @@ from gqd.sched.placement.devices import assign_devices
 from gqd.sched.placement.feasible import capacities, task_capacities
 from gqd.sched.placement.gpu_tiers import tier_ranks, type_order
 from gqd.sched.placement.roles import place_roles
-from gqd.sched.request import Demand, Shape, demand_for_units, demand_of
+from gqd.sched.request import RESTRICTIONS, Demand, Shape, demand_for_units, demand_of, knows
 from gqd.sched.snapshot.model import Overlay
 from gqd.sched.snapshot.node_table import as_node_indices
 from gqd.sched.snapshot.switches import level_allowed, scopes, tree_of
@@ -32,6 +32,7 @@ Places = Integers | list[int]
 Demands = list[tuple[int, Demand]]
 """Pairs of (node index, demand on that node)."""
 _NOWHERE: frozenset[int] = frozenset()
+_PLAIN = RESTRICTIONS - {"nodelist", "constraint", "prefer", "data"} | {"is_dense"}
 _WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Weights of GPUs against tasks with which nodes are chosen by both."""
 
@@ -159,8 +160,7 @@ def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Int
 def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
     """Whether best fit on one node is all that matters, if one node can take the job."""
     is_one = shape.nodes_min == 1 and shape.unit != "node" and shape.ntasks is None and not shape.is_even
-    has_wishes = bool(shape.nodelist or shape.constraint or shape.prefer or shape.data)
-    return is_one and not has_wishes and not type_order(overlay.scheduling, shape, qos)
+    return is_one and knows(_PLAIN, shape) and not type_order(overlay.scheduling, shape, qos)
 
 
 def _listed(overlay: Overlay, shape: Shape, places: Integers) -> frozenset[int] | None:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from gqd.sched.request import Shape, demand_for_units
+from gqd.sched.request import RESTRICTIONS, Shape, demand_for_units, knows
 from gqd.sched.snapshot.model import Overlay
+
+_KNOWN = RESTRICTIONS | {"is_dense"}
 
 
 class MinimumDemand(NamedTuple):
@@ -22,7 +24,7 @@ class MinimumDemand(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def minimum_demand(shape: Shape) -> MinimumDemand:
-    if shape.roles or (shape.unit == "gpu" and shape.ntasks is not None):
+    if not knows(_KNOWN, shape) or (shape.unit == "gpu" and shape.ntasks is not None):
         return MinimumDemand(1, 0, 0, 0, 0)
     is_on_one = shape.unit != "node" and shape.nodes_max == 1
     demand = demand_for_units(shape, shape.units if is_on_one else 1)

@@ -32,9 +32,11 @@ from gqd.sched.preemption.timeslice import (
     sliceable_now,
 )
 from gqd.sched.preemption.victims import Cost
-from gqd.sched.request import wanted_in_all
+from gqd.sched.request import RESTRICTIONS, knows, wanted_in_all
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.index.queue import Floats
+
+_KNOWN = RESTRICTIONS | {"is_dense", "roles"}
 
 if TYPE_CHECKING:
     from gqd.sched.cycle.scheduling_pass import SchedulingPass
@@ -128,6 +130,8 @@ class TimesliceVictims:
 
     def least_price(self, of: SchedulingPass, job: PendingJob) -> float:
         """A lower bound in GPU-seconds on the price of any sufficient set of victims."""
+        if not knows(_KNOWN, job.shape):
+            return 0.0
         wanted = wanted_in_all(job.shape)[0]
         places = of.eligibility.available(job, of.snapshot.now)
         free = of.backfill.now.gpu_counts[places]

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from gqd.sched.request import Shape, wanted_in_all
+from gqd.sched.request import RESTRICTIONS, Shape, knows, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, RunningJob
 from gqd.sched.snapshot.node_table import NodeTable
 from gqd.state.index.queue import Integers
 
+_KNOWN = RESTRICTIONS | {"is_dense"}
 GpusAt = tuple[tuple[int, int], ...]
 """Pairs of (node index, GPUs there)."""
 
@@ -26,7 +27,7 @@ def promising_nodes(overlay: Overlay, shape: Shape, places: Integers, leaving: I
     Only GPUs are counted.
     """
     wanted = wanted_in_all(shape)[0]
-    if not wanted or shape.roles:
+    if not wanted or not knows(_KNOWN, shape):
         return places
     bound = overlay.gpu_counts.tolist()
     for one in leaving:

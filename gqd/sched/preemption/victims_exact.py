@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gqd.sched.placement.feasible import keeps_cores, room_of
-from gqd.sched.request import Shape
+from gqd.sched.request import Shape, knows
 from gqd.sched.snapshot.model import Overlay
 from gqd.state.index.queue import Floats, Integers
 
@@ -37,6 +37,7 @@ CELLS_OF_STEP = 3000
 """The cost of distributing one more number of units, beside the numbers examined."""
 CELLS_OF_WORK = 10_000
 """Numbers examined in the time of one placement on a few nodes."""
+_KNOWN = frozenset({"gpu_type", "min_gpu_mem_mib", "exclude", "is_exclusive", "resources"})
 TOLERANCE = 1e-9
 ROUNDING = 1e-12
 """Relative rounding error of sums of the same costs in another order."""
@@ -74,9 +75,7 @@ def cheapest_by_node(
 
 def _is_dealt_out(overlay: Overlay, shape: Shape) -> bool:
     """Whether fitting depends only on how many units each node has room for."""
-    if shape.roles or shape.is_dense or shape.is_even or shape.switches or shape.licenses:
-        return False
-    if shape.constraint or shape.prefer or shape.nodelist or shape.data:
+    if shape.is_even or not knows(_KNOWN, shape):
         return False
     return not (shape.unit == "gpu" and shape.ntasks is not None) and not keeps_cores(overlay, shape)
 

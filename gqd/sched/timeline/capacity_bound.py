@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gqd.sched.placement.feasible import counts_memory, keeps_cores, room_of
-from gqd.sched.request import Shape
+from gqd.sched.request import RESTRICTIONS, Shape, knows
 from gqd.sched.snapshot.model import Cell, Overlay
 from gqd.sched.snapshot.node_table import MAX_MASK_BITS, NodeTable, as_node_indices
 from gqd.state.index.queue import Booleans, Integers
@@ -24,6 +24,7 @@ MOST = 65_536
 """Numbers checked in one step; with many nodes, that is few releases."""
 
 
+_KNOWN = RESTRICTIONS | {"is_dense"}
 _BITS = (1 << MAX_MASK_BITS) - 1
 """The bits of a GPU mask that fit in 64-bit numbers; for nodes with more GPUs the bound is not used."""
 
@@ -202,6 +203,5 @@ def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room
 def can_bound(overlay: Overlay, shape: Shape) -> bool:
     """Whether `CapacityBound` applies: fitting depends only on sums per node that grow as jobs end."""
     kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
-    return (
-        overlay.node_table.gpu_masks is not None and kind.is_pure and not (shape.roles or keeps_cores(overlay, shape))
-    )
+    is_summed = overlay.node_table.gpu_masks is not None and kind.is_pure
+    return is_summed and knows(_KNOWN, shape) and not keeps_cores(overlay, shape)
