@@ -214,8 +214,8 @@ def caller_of(peer: Peer, cluster: Cluster, policy: Policy) -> Caller:
     if not policy.is_shared:
         _refuse_strangers(peer, policy)
     if peer.key and peer.key not in cluster.keys:
-        message = f"the key that begins with {peer.key[:8]} is not known any more"
-        raise Denied("not_served", message, "somebody revoked it; enrol another with `gqctl key add`")
+        message = f"the key that begins with {peer.key[:8]} is no longer known"
+        raise Denied("not_served", message, "the key was revoked; enrol another with `gqctl key add`")
     if policy.is_shared and peer.via_node and not is_login_node(peer.via_node, cluster, policy):
         _refuse_unvouched(peer, cluster)
         return Caller(peer, Role.USER, is_from_job=True)
@@ -266,8 +266,8 @@ def _refuse_unvouched(peer: Peer, cluster: Cluster) -> None:
             return
     raise Denied(
         "not_vouched",
-        f"node {peer.via_node} cannot vouch for {peer.user}: it is no login node, and runs no job of theirs",
-        "ask on the controller's host, on a login node, or inside a job",
+        f"node {peer.via_node} cannot vouch for {peer.user}: it is not a login node and runs no job of this user",
+        "run the command on the controller's host, on a login node, or inside a job",
     )
 
 
@@ -287,8 +287,8 @@ def authorise(caller: Caller, body: client.RequestBody, cluster: Cluster) -> Non
     if reach is Reach.NONE:
         raise _too_low(caller, body, right)
     if right is Right.SELF and caller.is_from_job:
-        message = f"node {caller.peer.via_node} runs jobs, and what outlives a job cannot be asked from there"
-        raise Denied("not_vouched", message, "keys are enrolled on the controller's host or on a login node")
+        message = f"node {caller.peer.via_node} runs jobs, and jobs may not enrol or revoke keys"
+        raise Denied("not_vouched", message, "run the command on the controller's host or on a login node")
     if right is Right.COORDINATOR:
         _refuse_uncoordinated(caller, body, cluster)
     if isinstance(body, CRONTABS):
@@ -317,9 +317,9 @@ def _refuse_uncoordinated(caller: Caller, body: client.RequestBody, cluster: Clu
     """
     for account in _accounts_about(body, cluster):
         if account not in caller.coordinates:
-            message = f"{COMMANDS[type(body)]} of `{_named(body)}` is for coordinators of an account above it"
-            message = f"{message} and for operators, and {caller.peer.user} is neither"
-            raise Denied("not_coordinator", message, "gqctl account show names the coordinators; ask one")
+            message = f"{COMMANDS[type(body)]} of `{_named(body)}` needs a coordinator of an account above it"
+            message = f"{message} or an operator, and {caller.peer.user} is neither"
+            raise Denied("not_coordinator", message, "ask a coordinator; gqctl account show lists them")
 
 
 def _accounts_about(body: client.RequestBody, cluster: Cluster) -> list[str]:
@@ -367,8 +367,8 @@ def _named(body: client.RequestBody) -> str:
 
 def _too_low(caller: Caller, body: client.RequestBody, right: Right) -> Denied:
     word = next(role for role in Role if REACH[right][role] is not Reach.NONE).name.lower()
-    message = f"{COMMANDS[type(body)]}: for {word}s only, and {caller.peer.user} is not one here"
-    return Denied(f"not_{word}", message, f"ask one; `[access] {word}s` in gq.toml names them")
+    message = f"{COMMANDS[type(body)]} is for {word}s only, and {caller.peer.user} is not one"
+    return Denied(f"not_{word}", message, f"ask an {word}; `[access] {word}s` in gq.toml names them")
 
 
 def not_owner(job: Job) -> Denied:
@@ -397,14 +397,16 @@ def refuse_root_jobs(caller: Caller, policy: Policy) -> None:
 def refuse_more_time(caller: Caller, before_s: int) -> None:
     """`Denied` unless an operator asks: the latest end of a running job has been promised to other jobs."""
     if caller.role < Role.OPERATOR:
-        message = f"the time limit of a running job, {before_s} s, can be raised by operators only"
-        raise Denied("raised_limit", message, "ask one; you may lower it")
+        message = f"only operators can raise the time limit of a running job, {before_s} s"
+        raise Denied("raised_limit", message, "ask an operator; you may lower it")
 
 
 def refuse_priority(caller: Caller, nice: int | None, priority: int | None = None) -> None:
     """`Denied` for a user who sets a priority or a negative nice value: both overtake other users' jobs."""
     if priority is not None and caller.role < Role.OPERATOR:
-        message = f"--priority={priority} takes the place of what the factors add up to, which is for operators"
-        raise Denied("set_priority", message, "leave it out; --nice=N (0 or more) lets others go first")
+        message = f"--priority={priority} replaces the computed priority, and only operators may set it"
+        raise Denied("set_priority", message, "leave it out; --nice=N (0 or more) lowers the priority")
     if nice is not None and nice < 0 and caller.role < Role.OPERATOR:
-        raise Denied("negative_nice", f"--nice={nice} is below 0, which is for operators", "ask for 0 or more")
+        raise Denied(
+            "negative_nice", f"--nice={nice} is below 0, and only operators may raise a priority", "ask for 0 or more"
+        )

@@ -137,7 +137,7 @@ def known(cluster: Cluster, job_id: int) -> Job:
         return job
     if 0 < job_id < cluster.next_job_id:
         raise Refusal("job_over", f"job {job_id} ended long ago", "gqacct shows it")
-    raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct what has ended")
+    raise Refusal("unknown_job", f"job {job_id} does not exist", "gqstat lists the queue, gqacct ended jobs")
 
 
 def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
@@ -145,7 +145,7 @@ def known_array(cluster: Cluster, job_id: int) -> tuple[Job, ArrayTasks]:
     record = known(cluster, job_id)
     if record.array is None:
         hint = "a task is named by the id of its array" if record.array_job_id else f"name it as {job_id}"
-        raise Refusal("not_an_array", f"job {job_id} is no array, and has no tasks", hint)
+        raise Refusal("not_an_array", f"job {job_id} is not an array and has no tasks", hint)
     return record, record.array
 
 
@@ -216,7 +216,7 @@ def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
     """`Refusal` if the array options of a new job are not valid."""
     if not spec.array:
         if spec.array_throttle is not None or spec.array_auto or spec.fail_fast or spec.sweep:
-            raise Refusal("bad_array", "the job is no array, and has no tasks to limit", "give --array")
+            raise Refusal("bad_array", "the job is not an array and has no tasks to limit", "give --array")
         return
     try:
         count = all_tasks(spec.array).bit_count()
@@ -224,12 +224,12 @@ def refuse_bad_array(spec: JobSpec, policy: Policy) -> None:
         raise Refusal("bad_array", f"--array: {error}", "for example --array=1-100%8") from None
     max_tasks = policy.limits.array_tasks
     if count > max_tasks:
-        hint = "submit several; limits.array_tasks in gq.toml sets it"
-        raise Refusal("bad_array", f"the array has {count} tasks, the most that one may have is {max_tasks}", hint)
+        hint = "submit several arrays; limits.array_tasks in gq.toml sets the maximum"
+        raise Refusal("bad_array", f"the array has {count} tasks, the maximum is {max_tasks}", hint)
     if spec.is_interactive:
         raise Refusal("bad_array", "an interactive job cannot be an array", "submit it with gqsub")
     if spec.array_auto and spec.array_throttle is not None:
-        raise Refusal("bad_array", "the array has both a number of tasks at once and `%auto`", "give one of them")
+        raise Refusal("bad_array", "the array has both a limit on running tasks and `%auto`", "give one of them")
     if spec.sweep:
         _refuse_bad_sweep(spec)
 
@@ -241,8 +241,8 @@ def _refuse_bad_sweep(spec: JobSpec) -> None:
         raise Refusal("bad_sweep", f"--sweep: {error}") from None
     count = tasks_of(spec.sweep)
     if all_tasks(spec.array) >> count:
-        message = f"the array has other tasks than the {count} combinations of its sweep"
-        raise Refusal("bad_sweep", message, f"its tasks are among 0-{count - 1}")
+        message = f"the array has tasks beyond the {count} combinations of its sweep"
+        raise Refusal("bad_sweep", message, f"use tasks among 0-{count - 1}")
 
 
 def width_of(spec: JobSpec) -> int:
@@ -309,8 +309,8 @@ def refuse_too_many(selections: Iterable[Selection]) -> None:
     """`Refusal` if the selections would materialise too many tasks at once; call it before any change."""
     leaving = sum(selection.width for selection in selections if not selection.is_whole)
     if leaving > MAX_NEW_JOBS:
-        message = f"{leaving} tasks of a larger array would become jobs of their own, at most {MAX_NEW_JOBS} at once"
-        raise Refusal("too_many_tasks", message, "name fewer, or all that still wait")
+        message = f"{leaving} tasks of a larger array would become separate jobs; the maximum is {MAX_NEW_JOBS} at once"
+        raise Refusal("too_many_tasks", message, "name fewer tasks, or all pending tasks")
 
 
 class Report:

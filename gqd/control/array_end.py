@@ -34,7 +34,7 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
 
 def _end_others(draft: TurnBuilder, record: Job, failed: Job) -> None:
     assert record.array is not None
-    why = f"task {record.job_id}_{failed.array_task_id} failed, and the array was to fail fast"
+    why = f"task {record.job_id}_{failed.array_task_id} failed, and the array was submitted with --fail-fast"
     array_control.cancel_tasks(draft, record, record.array.waiting, why)
     for job_id in list(record.array.jobs.values()):
         if draft.cluster.jobs[job_id].state is not JobState.ENDED:

@@ -39,7 +39,7 @@ def decide_ask(draft: TurnBuilder, caller: Caller, body: client.AskJob) -> clien
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not text:
-        raise Refusal("no_text", "nothing is asked", "gqctl ask 12 'could you let me have a GPU until noon?'")
+        raise Refusal("no_text", "the request has no text", "gqctl ask 12 'could you let me have a GPU until noon?'")
     _refuse_ask(draft, caller, one)
     draft.emit(event.JobAsked(at=draft.now, job_id=one.job_id, by=caller.peer.user, uid=caller.peer.uid, text=text))
     held = draft.cluster.attempt_of(one)
@@ -53,19 +53,21 @@ def _checked(text: str) -> str:
     text = text.strip()
     if len(text) > MAX_TEXT or not text.isprintable():
         raise Refusal(
-            "bad_text", f"the text is not up to {MAX_TEXT} printable characters in one line", "say it shorter"
+            "bad_text", f"the text is not one line of at most {MAX_TEXT} printable characters", "shorten the text"
         )
     return text
 
 
 def _refuse_ask(draft: TurnBuilder, caller: Caller, one: Job) -> None:
     if one.state in _OVER:
-        raise Refusal("job_over", f"job {one.label} is {_word(draft.cluster, one)}: there is nothing left to ask for")
+        raise Refusal("job_over", f"job {one.label} is {_word(draft.cluster, one)}: it has nothing left to release")
     if any(ask.is_open and _is_by(ask, caller) for ask in one.asks):
-        message = f"you have asked that of job {one.label} already, and it is not answered yet"
+        message = f"your earlier request to job {one.label} is not answered yet"
         raise Refusal("asked_already", message, "gqctl asks shows it")
     if len(one.asks) >= MAX_OF_JOB:
-        raise Refusal("too_many_asks", f"job {one.label} was asked {MAX_OF_JOB} times already", "speak to its owner")
+        raise Refusal(
+            "too_many_asks", f"job {one.label} has already received {MAX_OF_JOB} requests", "contact its owner"
+        )
     if sum(_is_by(ask, caller) for other in draft.cluster.jobs.values() for ask in _open(other)) >= MAX_OPEN:
         raise Refusal("too_many_asks", f"{MAX_OPEN} of your requests are not answered yet", "gqctl asks lists them")
 
@@ -87,14 +89,18 @@ def decide_answer(draft: TurnBuilder, caller: Caller, body: client.AnswerAsks) -
     one = array.one_of(draft.cluster, body.job_id, body.task)
     text = _checked(body.text)
     if not _open(one):
-        raise Refusal("not_asked", f"nobody has asked anything of job {one.label} that is still open", "see gqctl asks")
+        raise Refusal("not_asked", f"job {one.label} has no open request", "gqctl asks lists requests")
     may_requeue = one.state in (JobState.STARTING, JobState.RUNNING) and not one.spec.is_interactive
     if body.requeue and body.answer is not AskAnswer.RELEASE:
-        raise Refusal("bad_answer", "only a job that is released can be queued again", "leave out --requeue")
+        raise Refusal("bad_answer", "--requeue applies only to an answer that releases the job", "leave out --requeue")
     if body.keep is not None and body.answer is not AskAnswer.SHRINK:
-        raise Refusal("bad_answer", "only a job that shrinks keeps some of what it has", "leave out --keep")
+        raise Refusal("bad_answer", "--keep applies only to an answer that shrinks the job", "leave out --keep")
     if body.requeue and not may_requeue:
-        raise Refusal("bad_answer", f"job {one.label} cannot be queued again where it is", "leave out --requeue")
+        raise Refusal(
+            "bad_answer",
+            f"job {one.label} cannot be requeued now: it is not a running batch job",
+            "leave out --requeue",
+        )
     told = ""
     if body.answer is AskAnswer.SHRINK:
         askers = tuple(dict.fromkeys((ask.by, ask.uid) for ask in _open(one)))

@@ -80,7 +80,7 @@ def _allocate(draft: TurnBuilder, job: Job, start: Start, validator: PlanValidat
     )
     attempt = draft.cluster.attempts[attempt_id]
     if old := _without_values(draft, job, attempt):
-        why = "it runs a gqnode of a version that would not tell the task what varies in its sweep"
+        why = "its gqnode is too old to pass the values of a sweep to a task"
         fail_launch(draft, attempt, old, why, is_job_fault=True)
         return True
     for node in attempt.parts:
@@ -432,7 +432,7 @@ def on_cell_emptied(draft: TurnBuilder, node: str, report: wire.CellEmptied) -> 
         return  # the report is about an earlier stay of this node in the attempt
     job = draft.cluster.jobs.get(report.attempt_id.job_id)
     if job is not None and job.attempt_id == report.attempt_id and job.state in (JobState.STARTING, JobState.RUNNING):
-        lose_part(draft, attempt, node, "nothing is left of the job there")
+        lose_part(draft, attempt, node, "the job has no process left there")
         return
     empty_part(draft, attempt, node, report.usage)
 

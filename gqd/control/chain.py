@@ -26,7 +26,9 @@ def decide_submit(
 ) -> client.ChainSubmitted:
     """Queue all stages or none: every stage is checked before the first is queued; a refusal names its stage."""
     if not 0 < len(body.stages) <= MAX_STAGES:
-        raise Refusal("bad_chain", f"a chain has 1 to {MAX_STAGES} stages, not {len(body.stages)}", "submit several")
+        raise Refusal(
+            "bad_chain", f"a chain has 1 to {MAX_STAGES} stages, not {len(body.stages)}", "submit several chains"
+        )
     stages: tuple[job.Prepared, ...] = ()
     for number, stage in enumerate(body.stages, 1):
         try:
@@ -43,7 +45,7 @@ def decide_submit(
 
 def _refuse_bad_stage(stage: client.Submit) -> None:
     if stage.test_only:
-        raise Refusal("bad_chain", "a stage cannot be tested only", "test its script by itself")
+        raise Refusal("bad_chain", "a stage cannot be submitted with --test-only", "test its script by itself")
     if stage.spec.is_interactive:
         raise Refusal("bad_chain", "a stage has a batch script, and this is an interactive job")
 
@@ -52,8 +54,8 @@ def _after(spec: JobSpec, before: int) -> JobSpec:
     """The stage, made to depend on the success of job `before`; if that fails, the stage is cancelled."""
     own = spec.dependency
     if own is not None and own.is_any and len(own.terms) > 1:
-        message = f"its dependency `{format_dependency(own)}` is for any of several, and it waits for job {before}, too"
-        raise Refusal("bad_chain", message, "leave that out, or submit the jobs one by one")
+        message = f"its dependency `{format_dependency(own)}` is for any of several jobs, and job {before} is required"
+        raise Refusal("bad_chain", message, "leave out this dependency, or submit the jobs one by one")
     term = DependencyTerm(DependencyKind.AFTEROK, before)
     terms = (term, *(own.terms if own is not None else ()))
     return msgspec.structs.replace(spec, dependency=Dependency(terms), kill_on_invalid_dep=True)

@@ -562,7 +562,7 @@ class Controller:
             return client.LogAccess(job_id=one.job_id, attempt=one.attempt, state=shown.state, path=past)
         home = self.cluster.nodes.get(held.batch_node)
         if home is None:
-            hint = f"where there is a shared file system it is {path}"
+            hint = f"on a shared file system the file is {path}"
             raise Refusal("no_log", f"the output of job {one.job_id} is on {held.batch_node}, which was removed", hint)
         reader_uid = request.peer.uid or one.uid  # nodes never read a file as root
         ticket = LogTicket(one.job_id, one.attempt, path, reader_uid, draft.now + TICKET_S)

@@ -114,11 +114,11 @@ def _owner(caller: Caller, request: ClientRequest, user: str) -> Peer:
 def _refuse_too_much(draft: TurnBuilder, body: client.SetCrontab) -> None:
     max_entries, size = draft.policy.limits.crontab_entries, len(body.text.encode(errors="replace"))
     if len(body.jobs) > max_entries:
-        message = f"the crontab has {len(body.jobs)} entries, and {max_entries} are the most"
-        raise Refusal("crontab_too_large", message, "limits.crontab_entries in gq.toml sets it")
+        message = f"the crontab has {len(body.jobs)} entries; the maximum is {max_entries}"
+        raise Refusal("crontab_too_large", message, "limits.crontab_entries in gq.toml sets the maximum")
     if size > MAX_TEXT_BYTES or "\0" in body.text:
-        message = f"the crontab is {size} bytes long, and {MAX_TEXT_BYTES} bytes of text are the most"
-        raise Refusal("crontab_too_large", message, "put what is long into scripts")
+        message = f"the crontab is {size} bytes long; the maximum is {MAX_TEXT_BYTES} bytes"
+        raise Refusal("crontab_too_large", message, "move long commands into scripts")
 
 
 def _refuse_bad_entry(draft: TurnBuilder, owner: Peer, request: ClientRequest, entry: CronEntry) -> None:
@@ -129,13 +129,13 @@ def _refuse_bad_entry(draft: TurnBuilder, owner: Peer, request: ClientRequest, e
         message, _, hint = str(error).partition("; ")
         raise Refusal("bad_schedule", message, hint) from None
     if entry.zone and entry.zone not in request.zones:
-        message = f"`{entry.zone[:60]}` is no time zone that the controller's host knows"
+        message = f"`{entry.zone[:60]}` is not a time zone of the controller's host"
         raise Refusal("unknown_zone", message, "for example CRON_TZ=Europe/Berlin")
     if spec.is_interactive:
-        raise Refusal("bad_entry", "an entry runs a command, and this is an interactive job")
+        raise Refusal("bad_entry", "an entry needs a batch command, and this is an interactive job")
     terms = spec.dependency.terms if spec.dependency is not None else ()
     if any(term.kind is not DependencyKind.SINGLETON for term in terms):
-        message = "an entry comes again and again, and its dependency is on a job that does not"
+        message = "an entry runs repeatedly, and its dependency names a job that runs once"
         raise Refusal("bad_entry", message, "--dependency=singleton waits for jobs of the same name")
     if not draft.policy.notify.mail and any(target.is_optional for target in spec.notify):
         hint = (
@@ -194,7 +194,7 @@ def _known(cluster: Cluster, caller: Caller, user: str) -> Crontab:
     crontab = cluster.crontabs.get(user)
     if crontab is None:
         makes = "gqcron -e" if user == caller.peer.user else f"gqcron -u {user} -e"
-        raise Refusal("no_crontab", f"no crontab for {user}", f"{makes} makes one")
+        raise Refusal("no_crontab", f"no crontab for {user}", f"{makes} creates one")
     return crontab
 
 
@@ -224,7 +224,9 @@ def _entry_info(draft: TurnBuilder, entry: Entry, count: int) -> CronEntryInfo:
         last_due_at=entry.last_due_at,
         job_id=entry.last_job_id,
         state=entry.last_state or ("" if last is None else state_word(last.state, last.outcome)),
-        trouble=entry.trouble if zone is not None else f"the controller's host does not know the zone `{cron.zone}`",
+        trouble=entry.trouble
+        if zone is not None
+        else f"the controller's host does not know the time zone `{cron.zone}`",
         trouble_at=entry.trouble_at,
     )
 
@@ -322,7 +324,7 @@ def _fire_entry(draft: TurnBuilder, key: EntryKey) -> int:
     """Fire a due entry, or record why not.  → count of unhandled due times before the latest."""
     entry = draft.cluster.crontabs[key.user].entries[key.number]
     zone = _zone(draft, entry)
-    assert zone is not None, f"{key} is due in a zone that nobody knows"
+    assert zone is not None, f"{key} is due in an unknown time zone"
     due = _due(draft, entry, zone)
     is_missed = draft.now - due.latest > LATE_S
     if is_missed and entry.cron.missed is Missed.SKIP:
@@ -343,7 +345,7 @@ def _fire_entry(draft: TurnBuilder, key: EntryKey) -> int:
 
 def _missed(count: int) -> str:
     times = "a due time was" if count == 1 else f"{count} due times were"
-    return f"{times} missed: the controller was not there"
+    return f"{times} missed: the controller was not running"
 
 
 def _why_busy(cluster: Cluster, entry: Entry) -> str:
@@ -351,8 +353,8 @@ def _why_busy(cluster: Cluster, entry: Entry) -> str:
     last = None if entry.last_job_id is None else cluster.jobs.get(entry.last_job_id)
     if entry.cron.overlap is Overlap.ALLOW or last is None or last.state is JobState.ENDED:
         return ""
-    word = "waits" if last.state is JobState.PENDING else "runs"
-    return f"job {last.job_id} of the time before still {word}"
+    word = "pending" if last.state is JobState.PENDING else "running"
+    return f"job {last.job_id} of the previous run is still {word}"
 
 
 def _emit_fired(

@@ -32,7 +32,7 @@ def refuse_late(spec: JobSpec, time_limit_s: int | None, now: float) -> None:
         raise Refusal("bad_number", f"--deadline is {at}, which is not between 0 and {MAX_SECONDS}")
     if at <= now:
         late = spoken_duration(now - at)
-        raise Refusal("deadline_passed", f"the deadline passed {late} ago", "choose one that is still to come")
+        raise Refusal("deadline_passed", f"the deadline passed {late} ago", "choose a deadline in the future")
     start_at = max(now, spec.begin_at or 0.0)
     if start_at + (time_limit_s or 0) <= at and start_at < at:
         return
@@ -57,7 +57,7 @@ def tick(draft: TurnBuilder) -> None:
 def _end(draft: TurnBuilder, job: Job) -> None:
     assert job.spec.deadline_at is not None
     limit = f"with its time limit of {spoken_duration(job.time_limit_s)} " if job.time_limit_s else ""
-    why = f"{limit}it could not be over any more by its deadline"
+    why = f"{limit}it could no longer end before its deadline"
     reason = Reason.DEADLINE.value
     draft.volatile.wants_plan = True
     if job.array is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CORR = DependencyKind.AFTERCORR
 NO_PAST: Mapping[int, PastJob] = {}
-_NO_COUNTERPART = "none of its tasks has a counterpart that ended well or still can"
+_NO_COUNTERPART = "none of its tasks has a counterpart that succeeded or still can"
 
 
 class Progress(NamedTuple):
@@ -126,14 +126,14 @@ class Parents:
         past = self._past.get(term.job_id)
         if not 0 < term.job_id < before or (job is None and past is None and term.job_id not in self._ahead):
             message = f"job {term.job_id}, which the dependency `{term}` names, does not exist"
-            raise Refusal("unknown_job", message, "gqstat lists the queue, gqacct what has ended")
+            raise Refusal("unknown_job", message, "gqstat lists the queue, gqacct ended jobs")
         tasks = self._tasks(term.job_id)
         if term.kind is _CORR and (tasks == 0 or term.task is not None or not is_array):
             what = "this job" if not is_array else f"job {term.job_id}{'' if term.task is None else f'_{term.task}'}"
             hint = f"use afterok:{term.job_id}" + ("" if term.task is None else f"_{term.task}")
-            raise Refusal("not_an_array", f"`{term}` is for two arrays, and {what} is none", hint)
+            raise Refusal("not_an_array", f"`{term}` needs two arrays, and {what} is not an array", hint)
         if term.task is not None and not tasks & task_bit(term.task):
-            what = f"array {term.job_id} has no task {term.task}" if tasks else f"job {term.job_id} is no array"
+            what = f"array {term.job_id} has no task {term.task}" if tasks else f"job {term.job_id} is not an array"
             hint = f"its tasks are {format_tasks(tasks, 8)}" if tasks else f"use {term.kind.value}:{term.job_id}"
             raise Refusal("unknown_task", f"`{term}`: {what}", hint)
 
@@ -291,8 +291,8 @@ def _ended(term: DependencyTerm, parent: Progress, wanted: bool) -> _Verdict:
         return _Verdict(is_met=False, never=parent.gate)
     parent_name = f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"
     how = f" ({parent.word})" if parent.word else ""
-    expected, actual = ("well", "badly") if wanted else ("badly", "well")
-    return _Verdict(is_met=False, never=f"{parent_name} was to end {expected} and ended {actual}{how}")
+    expected, actual = ("succeed", "failed") if wanted else ("fail", "succeeded")
+    return _Verdict(is_met=False, never=f"{parent_name} had to {expected} and {actual}{how}")
 
 
 # ── submit and update ─────────────────────────────────────────────────────────────────────────────────────────
@@ -401,7 +401,9 @@ def _refuse_cycle(cluster: Cluster, selection: array.Selection, name: str, depen
             selection.is_whole or node.task is None or selection.tasks & task_bit(node.task)
         ):
             message = f"job {job.job_id} would wait for itself"
-            raise Refusal("cycle", message, "leave out what waits for it; gqwhy says what a job waits for")
+            raise Refusal(
+                "cycle", message, "remove the dependency that leads back to it; gqwhy shows what a job waits for"
+            )
         other = cluster.jobs.get(node.job_id)
         if node in seen or other is None or other.state is JobState.ENDED:
             continue
@@ -537,7 +539,7 @@ def _end_hopeless(draft: TurnBuilder, job: Job, lost: int) -> None:
     reason = Reason.DEPENDENCY_NEVER.value
     draft.volatile.wants_plan = True
     if job.array is not None:
-        why = job.never or "no counterpart ended well"
+        why = job.never or "no counterpart succeeded"
         array.cancel_tasks(draft, job, lost, why, reason)
         return
     why = job.never

@@ -111,7 +111,7 @@ def decide_shrinks(draft: TurnBuilder, decided: Iterable[planned.Preemption]) ->
         by_attempt.setdefault(shrink.attempt_id, []).append(shrink)
     for attempt_id, shrinks in by_attempt.items():
         found = _changeable(draft.cluster, attempt_id, shrinks[0].generation)
-        assert found is not None, f"{attempt_id} was to give up something, and cannot"
+        assert found is not None, f"{attempt_id} cannot release what was planned"
         job, attempt, elastic = found
         ends_at = draft.now + shrink_notice_s(job.spec.signal)
         if elastic.is_of_nodes:
@@ -277,11 +277,11 @@ def decide_accept(draft: TurnBuilder, body: client.GiveUpGpus) -> client.Done:
     job = array.known(draft.cluster, body.job_id)
     attempt = draft.cluster.attempt_of(job)
     if attempt is None or job.state is not JobState.RUNNING:
-        raise Refusal("not_running", f"job {job.label} does not run")
+        raise Refusal("not_running", f"job {job.label} is not running")
     elastic = attempt.elastic
     if elastic is None:
         hint = "submit it with a range: --gpus=1-8, or --nodes=1-4 --elastic"
-        raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
+        raise Refusal("not_elastic", f"the GPUs of job {job.label} cannot change while it runs", hint)
     is_this = body.generation is None or body.generation == elastic.generation
     if elastic.ends_at is not None and is_this and draft.now < elastic.ends_at:
         draft.emit(event.ShrinkAccepted(at=draft.now, attempt_id=attempt.attempt_id))
@@ -300,23 +300,23 @@ def decide_agreed(draft: TurnBuilder, job: Job, keep: int | None, askers: tuple[
     """
     attempt = draft.cluster.attempt_of(job)
     if attempt is None or attempt.elastic is None or job.state is not JobState.RUNNING:
-        hint = "release ends it, decline says no"
-        raise Refusal("not_elastic", f"the GPUs of job {job.label} do not change while it runs", hint)
+        hint = "`release` ends the job, `decline` refuses the request"
+        raise Refusal("not_elastic", f"the GPUs of job {job.label} cannot change while it runs", hint)
     elastic = attempt.elastic
     held, least = len(_units(attempt)), len(_units_at_first(attempt))
     things = "nodes" if elastic.is_of_nodes else "GPUs"
     agreed = least if keep is None else keep
     if held == least:
-        raise Refusal("nothing_to_give", f"job {job.label} has no {things} but those that it began with")
+        raise Refusal("nothing_to_give", f"job {job.label} has no {things} beyond its first {held}")
     if not least <= agreed < held:
-        message = f"job {job.label} has {held} {things}, and began with {least}: it cannot keep {agreed}"
+        message = f"job {job.label} has {held} {things}, and started with {least}: it cannot keep {agreed}"
         raise Refusal("bad_number", message, f"keep {least} to {held - 1}")
     draft.emit(event.ShrinkAgreed(at=draft.now, attempt_id=attempt.attempt_id, agreed=agreed, askers=askers))
     _give_up_more_than_agreed(draft, attempt)
     if elastic.agreed is None or elastic.agreed >= agreed:
         return ""
     until = "until the asker's job has ended" if elastic.agreements else "as long as it runs"
-    return f"job {job.label} keeps {elastic.agreed} {things}, not {agreed}: that was agreed before, {until}"
+    return f"job {job.label} keeps {elastic.agreed} {things}, not {agreed}: an earlier answer applies {until}"
 
 
 def _units(attempt: Attempt) -> tuple[int, ...] | tuple[str, ...]:

@@ -125,7 +125,7 @@ def node_info(cluster: Cluster, policy: Policy, volatile: Volatile, node: Node, 
     return NodeInfo(
         node=node.name,
         state=_node_state(node, volatile),
-        reason=node.reason or ("not heard any more" if node.is_lost else ""),
+        reason=node.reason or ("not responding" if node.is_lost else ""),
         address=node.address,
         partitions=tuple(partition.name for partition in policy.partitions if partition.has_node(node.name)),
         cpus=inventory.cpus,

@@ -190,12 +190,12 @@ def _refuse_over_limits(draft: TurnBuilder, peer: Peer, ahead: int, count: int) 
     in_all, own = sum(active.values()) + ahead, active.get(peer.user, 0) + ahead
     what = "the job" if count == 1 else f"the array of {count} tasks"
     if in_all + count > limits.jobs:
-        message = f"the queue holds {in_all} of {limits.jobs} jobs, and has no room for {what}"
-        raise Refusal("queue_full", message, "try again when some have ended")
+        message = f"the queue holds {in_all} of {limits.jobs} jobs and has no room for {what}"
+        raise Refusal("queue_full", message, "try again when jobs have ended")
     if own + count > limits.jobs_per_user:
-        most = f"{limits.jobs_per_user} are the most that one user may have"
+        most = f"the maximum per user is {limits.jobs_per_user}"
         message = f"user {peer.user} has {own} jobs in the queue, and {most}: there is no room for {what}"
-        hint = "try again when some have ended; limits.jobs_per_user in gq.toml sets it"
+        hint = "try again when jobs have ended; limits.jobs_per_user in gq.toml sets the maximum"
         raise Refusal("too_many_jobs", message, hint)
 
 
@@ -216,7 +216,7 @@ def _refuse_bad_text(spec: JobSpec) -> None:
     for name, text in _shown_texts(spec):
         if has_controls(text):
             message = f"{name} {text[:40]!r} contains a control character"
-            raise Refusal("bad_text", message, "terminals obey such characters: leave them out")
+            raise Refusal("bad_text", message, "leave out control characters: terminals interpret them")
 
 
 def _shown_texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -276,8 +276,8 @@ def _refuse_impossible(draft: TurnBuilder, shape: Shape, partition: Partition) -
         if len(missing := partition.missing_nodes(draft.cluster.nodes)) == len(partition.nodes):
             message = f"partition `{partition.name}` has no nodes: {compress(missing)} in gq.toml has never registered"
             raise Refusal("impossible", message, "gqinfo -N lists the nodes, gqinfo the partitions")
-        no_node = f"no node of partition `{partition.name}` may be used by this job"
-        raise Refusal("impossible", why or no_node, "see gqinfo -N" if unmet is None else unmet.hint)
+        no_node = f"the job may use no node of partition `{partition.name}`"
+        raise Refusal("impossible", why or no_node, "gqinfo -N lists the nodes" if unmet is None else unmet.hint)
     if place(Overlay.empty(nodes), shape, usable) is None:
         reason = infeasible(nodes, shape, usable)
         raise Refusal("impossible", f"the job can never run: {reason.why}", reason.hint)
@@ -316,7 +316,7 @@ def decide_release(draft: TurnBuilder, caller: Caller, body: client.ReleaseJobs)
             report.refuse(selection, f"it is {_word(job)}; only pending jobs can be released")
             continue
         if job.hold is Hold.ADMIN and caller.role < Role.OPERATOR:
-            report.refuse(selection, "an operator holds it; only operators release it")
+            report.refuse(selection, "an operator holds it; only operators can release it")
             draft.deny(job.job_id, "admin_hold")
             continue
         report.did(selection)
@@ -341,7 +341,9 @@ def decide_update(draft: TurnBuilder, caller: Caller, request: ClientRequest, bo
     for selection, fact in facts:
         dependency.refuse_update(draft, selection, fact.spec, request.past)
     if not facts and throttle is None:
-        raise Refusal("job_over", f"array {body.job_id} has no task left of which this can be changed", "see gqstat")
+        raise Refusal(
+            "job_over", f"array {body.job_id} has no task left that this change applies to", "gqstat lists its tasks"
+        )
     for selection, fact in facts:
         for target in array.materialise_tasks(draft, selection):
             _emit_update(draft, request, target, msgspec.structs.replace(fact, job_id=target.job_id))
@@ -355,13 +357,13 @@ def _throttle_set(draft: TurnBuilder, record: Job, body: client.UpdateJob) -> ev
     if body.array_throttle is None and not body.array_auto:
         return None
     if body.array_throttle is not None and body.array_auto:
-        raise Refusal("bad_array", "a number of tasks at once and `auto` exclude each other", "give one of them")
+        raise Refusal("bad_array", "a limit on running tasks and `auto` exclude each other", "give one of them")
     if record.array is None or body.tasks:
         tasks = body.tasks if body.tasks.isdecimal() else f"[{body.tasks}]"
         what = f"job {record.job_id}" if record.array is None else f"{record.job_id}_{tasks}"
-        raise Refusal("not_an_array", f"{what} is no array whose tasks could be limited", "name the array itself")
+        raise Refusal("not_an_array", f"{what} is not an array with a task limit", "name the whole array")
     if record.state is JobState.ENDED:
-        raise Refusal("job_over", f"array {record.job_id} is {_word(record)}: it cannot be changed any more")
+        raise Refusal("job_over", f"array {record.job_id} is {_word(record)} and can no longer be changed")
     throttle = body.array_throttle or None
     return event.ArrayThrottleSet(at=draft.now, array_job_id=record.job_id, throttle=throttle, is_auto=body.array_auto)
 
@@ -369,7 +371,7 @@ def _throttle_set(draft: TurnBuilder, record: Job, body: client.UpdateJob) -> ev
 def _why_fixed(job: Job, body: client.UpdateJob) -> Refusal | None:
     """The refusal if the job's state does not allow this change; None: it does."""
     if job.state in (JobState.COMPLETING, JobState.ENDED):
-        return Refusal("job_over", f"job {job.job_id} is {_word(job)}: it cannot be changed any more")
+        return Refusal("job_over", f"job {job.job_id} is {_word(job)} and can no longer be changed")
     fixed = {"partition": body.partition, "begin": body.begin_at, "nice": body.nice, "resources": body.resources,
              "account": body.account, "QOS": body.qos, "dependency": body.dependency or body.clear_dependency or None,
              "reservation": body.reservation, "priority": body.clear_priority or body.priority}  # fmt: skip
@@ -550,7 +552,7 @@ def decide_requeue(draft: TurnBuilder, caller: Caller, body: client.RequeueJobs)
     for selection in _steerable(draft, caller, body, report):
         job = selection.job
         if job.spec.is_interactive:
-            report.refuse(selection, "it is interactive: nobody would be there when it starts again")
+            report.refuse(selection, "it is interactive and would restart without its client")
         elif job.state in (JobState.STARTING, JobState.RUNNING):
             report.did(selection)
             grace_s = requeue.grace_s(draft, job)
@@ -617,7 +619,7 @@ def decide_end_interactive(draft: TurnBuilder, body: client.EndInteractive) -> c
     if not job.spec.is_interactive:
         raise Refusal("not_interactive", f"job {job.job_id} has a batch script; gqdel ends it")
     if job.state in (JobState.PENDING, JobState.COMPLETING):
-        cancel(draft, job, why="its client left while it waited")
+        cancel(draft, job, why="its client exited while the job was pending")
     elif job.state in (JobState.STARTING, JobState.RUNNING):
         outcome = Outcome.FAILED if body.exit_code else Outcome.COMPLETED
         attempt.end(draft, job, outcome, AfterEnding.END, exit=ExitStatus(code=body.exit_code))
@@ -632,7 +634,7 @@ def tick(draft: TurnBuilder) -> None:
     for job_id, seen_at in list(draft.volatile.client_seen_at.items()):
         if draft.now - seen_at >= draft.policy.timers.interactive_lost_s:
             draft.volatile.client_seen_at.pop(job_id)
-            cancel(draft, draft.cluster.jobs[job_id], why="its client was not heard any more")
+            cancel(draft, draft.cluster.jobs[job_id], why="its client stopped responding")
     before = draft.now - draft.policy.limits.ended_job_keep_s
     if old := tuple(_old_jobs(draft, before)):
         draft.emit(event.JobsForgotten(at=draft.now, job_ids=old))

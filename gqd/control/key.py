@@ -46,9 +46,11 @@ def decide_create_token(draft: TurnBuilder, caller: Caller, body: client.CreateT
     policy = draft.policy
     if not policy.endpoint or not policy.server_key:
         hint = "set `listen` in [controller] of gq.toml, then start gqd again"
-        raise Refusal("no_endpoint", "this controller listens for no nodes of other hosts", hint)
+        raise Refusal("no_endpoint", "this controller does not listen for nodes of other hosts", hint)
     if not 1 <= body.ttl_s <= MAX_TTL_S:
-        raise Refusal("bad_number", f"a token cannot live for {body.ttl_s} s: it is 1 s to {MAX_TTL_S // 86400} days")
+        raise Refusal(
+            "bad_number", f"a token cannot be valid for {body.ttl_s} s: the range is 1 s to {MAX_TTL_S // 86400} days"
+        )
     if body.node and not NAME.fullmatch(body.node):
         raise _bad_node_name(body.node)
     _refuse_bad_key(draft, body.public)
@@ -74,14 +76,16 @@ def _bad_node_name(name: str) -> Refusal:
 
 def _refuse_bad_key(draft: TurnBuilder, public: str) -> None:
     if not is_key(public):
-        message = f"{public[:60]!r} is not a public key: that is {PUBLIC_KEY_CHARACTERS} characters of Z85"
-        raise Refusal("bad_key", message, "`gq key new` makes a pair")
+        message = f"{public[:60]!r} is not a public key, which has {PUBLIC_KEY_CHARACTERS} characters of Z85"
+        raise Refusal("bad_key", message, "`gq key new` creates a key pair")
     if public in draft.cluster.keys:
-        raise Refusal("known_key", f"the key that begins with {short(public)} is known already", "make another pair")
+        raise Refusal(
+            "known_key", f"the key that begins with {short(public)} is already enrolled", "create another key pair"
+        )
     limit = draft.policy.limits.keys
     if len(draft.cluster.keys) >= limit:
-        message = f"there are {limit} keys already, the most that there may be"
-        raise Refusal("too_many_keys", message, "revoke some, or raise limits.keys in gq.toml")
+        message = f"the cluster already has {limit} keys, the maximum"
+        raise Refusal("too_many_keys", message, "revoke keys, or raise limits.keys in gq.toml")
 
 
 # ── keys of users ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +96,9 @@ def decide_add_key(draft: TurnBuilder, caller: Caller, request: ClientRequest, b
     _refuse_bad_key(draft, body.public)
     theirs = sum(1 for key in draft.cluster.keys.values() if _is_key_of(key, user))
     if theirs >= MAX_KEYS_OF_USER:
-        raise Refusal("too_many_keys", f"user {user.user} has {theirs} keys, the most that one may have", "revoke some")
+        raise Refusal(
+            "too_many_keys", f"user {user.user} has {theirs} keys, the maximum per user", "revoke some of these keys"
+        )
     draft.emit(
         event.KeyAdded(
             at=draft.now,
@@ -105,7 +111,7 @@ def decide_add_key(draft: TurnBuilder, caller: Caller, request: ClientRequest, b
             note=audit.printable(body.note, MAX_NOTE),
         )
     )
-    return client.Done(text=f"user {user.user} may come in with the key that begins with {short(body.public)}")
+    return client.Done(text=f"user {user.user} may connect with the key that begins with {short(body.public)}")
 
 
 def _user_of(draft: TurnBuilder, caller: Caller, named: NamedUser | None, name: str) -> NamedUser:
@@ -115,9 +121,9 @@ def _user_of(draft: TurnBuilder, caller: Caller, named: NamedUser | None, name: 
     if not name or is_self:
         return NamedUser(user=peer.user, uid=peer.uid, gid=peer.gid)
     if caller.role < Role.ADMINISTRATOR:
-        raise Denied("not_owner", f"a key for {name} is not yours to add", f"{name} and administrators may")
+        raise Denied("not_owner", f"a key for {name} can be added by {name} or an administrator only")
     if named is None or named.user != name:
-        raise Refusal("unknown_user", f"there is no user `{name}` on the controller's host", "make the account first")
+        raise Refusal("unknown_user", f"there is no user `{name}` on the controller's host", "create the account first")
     if not policy.is_shared and named.uid not in (policy.owner_uid, ROOT_UID):
         raise Refusal("not_served", f"this private cluster does not serve {name}", "it serves its owner and root")
     return named
@@ -168,7 +174,7 @@ def decide_revoke_key(draft: TurnBuilder, caller: Caller, body: client.RevokeKey
     draft.emit(event.KeyRevoked(at=draft.now, public=key.public, by=caller.peer.user))
     if key.kind is KeyKind.NODE:
         close_link(draft, key.name, f"the key of node {key.name} was revoked by {caller.peer.user}")
-    return client.Done(text=f"the {key.kind.value} key that begins with {short(key.public)} opens nothing any more")
+    return client.Done(text=f"the {key.kind.value} key that begins with {short(key.public)} is no longer valid")
 
 
 def _named(draft: TurnBuilder, caller: Caller, prefix: str) -> Key:
@@ -176,17 +182,21 @@ def _named(draft: TurnBuilder, caller: Caller, prefix: str) -> Key:
     if len(prefix) < MIN_PREFIX:
         message = f"{prefix!r} is too short to name a key"
         raise Refusal(
-            "short_key", message, f"give at least its first {MIN_PREFIX} characters; `gqctl key show` has them"
+            "short_key", message, f"give at least its first {MIN_PREFIX} characters; `gqctl key show` prints them"
         )
     found = [key for public, key in draft.cluster.keys.items() if public.startswith(prefix)]
     if not found:
         raise Refusal("unknown_key", f"no key begins with {prefix[:60]!r}", "`gqctl key show` lists them")
     own = [key for key in found if caller.role >= Role.ADMINISTRATOR or _is_own(caller, key)]
     if not own:
-        raise Denied("not_owner", f"the key that begins with {prefix!r} is not yours", "administrators may revoke all")
+        raise Denied(
+            "not_owner",
+            f"the key that begins with {prefix!r} is not yours",
+            "only its owner and administrators may revoke it",
+        )
     if len(own) > 1:
         named = ", ".join(key.public for key in own[:MAX_CANDIDATES])
-        raise Refusal("ambiguous_key", f"{len(own)} keys begin with {prefix!r}", f"give more of it: {named}")
+        raise Refusal("ambiguous_key", f"{len(own)} keys begin with {prefix!r}", f"give more characters: {named}")
     return own[0]
 
 
@@ -259,29 +269,31 @@ def _is_key_of_node(cluster: Cluster, join: wire.Join) -> bool:
 def _open_token(draft: TurnBuilder, public: str) -> Key:
     token = draft.cluster.keys.get(public)
     if token is None or token.kind is not KeyKind.JOIN:
-        raise Refusal("unknown_token", "this token is not known: it has expired or was revoked", "ask for another")
+        raise Refusal("unknown_token", "this token is unknown: it has expired or was revoked", "ask for another token")
     if _is_expired(token, draft.now):
-        raise Refusal("token_expired", "the time of this token is over", "ask for another")
+        raise Refusal("token_expired", "this token has expired", "ask for another token")
     if token.joined:
-        raise Refusal("token_reused", "this token has let a node in already", "ask for one for each node")
+        raise Refusal("token_reused", "this token was already used by a node", "ask for one token for each node")
     return token
 
 
 def _refuse_join(draft: TurnBuilder, token: Key, join: wire.Join) -> None:
     if not OLDEST_WIRE_VERSION <= join.version <= WIRE_VERSION:
         spoken = f"{OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
-        raise Refusal("bad_version", f"the node speaks version {join.version} of the protocol; the controller {spoken}")
+        raise Refusal("bad_version", f"the node speaks protocol version {join.version}; the controller speaks {spoken}")
     if not NAME.fullmatch(join.node):
         raise _bad_node_name(join.node)
     if token.name not in ("", join.node):
-        raise Refusal("other_node", f"this token is for node {token.name}, not for {join.node}", "ask for another")
+        raise Refusal(
+            "other_node", f"this token is for node {token.name}, not for {join.node}", "ask for another token"
+        )
     _refuse_bad_key(draft, join.public_key)
     if _is_member(draft, join.node):
         if not token.name or _is_up(draft, join.node):
-            why = f"a node {join.node} is a member of the cluster already"
+            why = f"node {join.node} is already a member of the cluster"
             raise Refusal("member_already", why, f"`gqctl node remove {join.node}` first, or choose another name")
     elif len(draft.cluster.nodes) >= draft.policy.limits.nodes:
-        raise Refusal("too_many_nodes", f"the cluster has its {draft.policy.limits.nodes} nodes")
+        raise Refusal("too_many_nodes", f"the cluster already has {draft.policy.limits.nodes} nodes, the maximum")
 
 
 def _is_member(draft: TurnBuilder, node: str) -> bool:

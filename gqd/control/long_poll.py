@@ -30,7 +30,7 @@ def on_wait_jobs(
     """The answer to `WaitJobs`, or None if it is held back.  `shown_to`: see `gqd.state.job_view.visible_to`."""
     targets = tuple(_targets(draft, body))
     if body.until not in ("started", "ended"):
-        raise Refusal("bad_wait", f"`{body.until}` is not started or ended")
+        raise Refusal("bad_wait", f"`{body.until}` is neither `started` nor `ended`")
     timeout_s = _bounded(body.timeout_s)
     deadline_at = _deadline(draft, request, timeout_s)
     waiter = JobWaiter(
@@ -89,7 +89,9 @@ def _forget_earlier(draft: TurnBuilder, request: ClientRequest) -> None:
     volatile.job_waiters = [waiter for waiter in volatile.job_waiters if waiter.request_id != request.request_id]
     volatile.step_waiters = [waiter for waiter in volatile.step_waiters if waiter.request_id != request.request_id]
     if len(volatile.job_waiters) + len(volatile.step_waiters) >= draft.policy.limits.waiting_requests:
-        raise Refusal("too_many_waiting", "too many requests wait for an answer already", "try again in a moment")
+        raise Refusal(
+            "too_many_waiting", "too many requests are already waiting for an answer", "try again in a moment"
+        )
 
 
 def answer_job_waiters(draft: TurnBuilder, touched: set[JobId]) -> None:
@@ -124,8 +126,12 @@ def take_ready_steps(
         except Refusal as refusal:
             answer = client.Refused(code=refusal.code, message=refusal.message, hint=refusal.hint)
         if answer is None and draft.now >= waiter.deadline_at:
-            message = f"other steps of job {waiter.body.job_id} hold what this one needs, or it is not known to run yet"
-            answer = client.Refused(code="step_waits", message=message, hint="it waits; --overlap would share")
+            message = (
+                f"other steps of job {waiter.body.job_id} hold what this step needs, or the job is not running yet"
+            )
+            answer = client.Refused(
+                code="step_waits", message=message, hint="--overlap shares resources with other steps"
+            )
         if answer is None:
             kept.append(waiter)
         else:

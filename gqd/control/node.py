@@ -78,13 +78,13 @@ def _why_unwelcome(draft: TurnBuilder, hello: wire.Hello) -> str:
     if not hello.node or len(hello.node) > 255 or not hello.node.isprintable() or set(hello.node) & set("[],/ \t"):
         return f"{hello.node!r} is not a node name"
     if len(draft.cluster.nodes) >= draft.policy.limits.nodes and hello.node not in draft.cluster.nodes:
-        return f"the cluster has its {draft.policy.limits.nodes} nodes"
+        return f"the cluster already has {draft.policy.limits.nodes} nodes, the maximum"
     link = draft.volatile.links.get(hello.node)
     known = draft.cluster.nodes.get(hello.node)
     heard_s = draft.now - draft.volatile.heard_at.get(hello.node, float("-inf"))
     is_alive = link is not None and heard_s < 3 * draft.policy.timers.heartbeat_s
     if known is not None and is_alive and hello.address != known.address and hello.boot_id != known.boot_id:
-        return f"node {hello.node} is there already, at {known.address}"
+        return f"node {hello.node} is already connected from {known.address}"
     return ""
 
 
@@ -104,7 +104,7 @@ def _why_too_old(draft: TurnBuilder, hello: wire.Hello) -> str:
         return ""
     newest = draft.volatile.lives[hello.node][-1]
     return (
-        f"two daemons say that they are node {hello.node}: this one (incarnation {hello.incarnation}) is older than "
+        f"two daemons register as node {hello.node}: this one (incarnation {hello.incarnation}) is older than "
         f"the one that registered last (incarnation {newest})"
     )
 
@@ -176,7 +176,7 @@ def _reconcile_missing(draft: TurnBuilder, ours: Attempt, node: str, is_new_life
         case PartPhase.PREPARED | PartPhase.GOING | PartPhase.LIVE:
             # One incarnation forgets no attempt before its end is confirmed: otherwise the hello is outdated.
             if is_new_life:
-                attempt.take_node_away(draft, ours, node, "it restarted and knows nothing of the job")
+                attempt.take_node_away(draft, ours, node, "its gqnode restarted and has no record of the job")
         case _ as never:
             assert_never(never)
 
@@ -266,7 +266,7 @@ def lose(draft: TurnBuilder, node: Node) -> None:
     draft.emit(event.NodeLost(at=draft.now, node=node.name))
     draft.volatile.links.pop(node.name, None)
     silence_s = draft.policy.timers.node_lost_s
-    _give_up_parts(draft, node, f"not heard for {silence_s:g} s")
+    _give_up_parts(draft, node, f"not responding for {silence_s:g} s")
     draft.volatile.wants_plan = True
 
 
@@ -286,7 +286,7 @@ def decide_update(draft: TurnBuilder, caller: Caller, body: client.UpdateNodes) 
     """Drain, resume or set down nodes, or drain and resume one GPU of one node."""
     nodes = [known(draft, name) for name in dict.fromkeys(body.names)]
     if body.action in ("drain", "down") and not body.reason.strip():
-        raise Refusal("no_reason", f"`{body.action}` needs a reason", "give it with --reason, for those who wonder why")
+        raise Refusal("no_reason", f"`{body.action}` needs a reason", "give one with --reason")
     if body.gpu is not None:
         _check_gpu(nodes, body.gpu, body.action)
     for node in nodes:
@@ -332,7 +332,7 @@ def decide_remove(draft: TurnBuilder, caller: Caller, body: client.RemoveNode) -
     draft.volatile.possible_shapes.clear()
     draft.volatile.wants_plan = True
     draft.enqueue(RemoveKeyFile(node=name))
-    return client.Done(text=f"node {name} is no longer part of the cluster")
+    return client.Done(text=f"node {name} was removed from the cluster")
 
 
 def on_key_file_deleted(draft: TurnBuilder, fact: KeyFileDeleted) -> None:
@@ -365,7 +365,7 @@ def known(draft: TurnBuilder, name: str) -> Node:
 
 def _check_gpu(nodes: list[Node], gpu: int, action: str) -> None:
     if len(nodes) != 1 or action == "down":
-        raise Refusal("bad_gpu", "one GPU can be drained or resumed, of one node at a time")
+        raise Refusal("bad_gpu", "GPUs are drained and resumed on one node at a time")
     indices = [gpu_.index for gpu_ in nodes[0].inventory.gpus]
     if gpu not in indices:
         have = f"it has {', '.join(map(str, indices))}" if indices else "it has none"

@@ -44,9 +44,9 @@ def may_park(cluster: Cluster, attempt_id: AttemptId, preemptor: Job) -> bool:
 def suspend_victim(draft: TurnBuilder, victim: Attempt) -> None:
     """Order the node to stop the victim, whose notice is over; end the victim if the node cannot stop it."""
     way = victim.preemption
-    assert way is not None, f"{victim.attempt_id} gives way to nobody"
+    assert way is not None, f"{victim.attempt_id} has no preemptor"
     if not state.can_park(draft.cluster, victim):  # its node may run an older gqnode by now
-        end_victim(draft, victim, f"node {victim.batch_node} cannot do that any more")
+        end_victim(draft, victim, f"node {victim.batch_node} can no longer suspend jobs")
         return
     draft.emit(event.JobParking(at=draft.now, attempt_id=victim.attempt_id, to=way.preemptor))
     suspend.send_all(draft, victim)
@@ -69,7 +69,7 @@ def tick(draft: TurnBuilder) -> None:
         since = max(known.at, draft.volatile.started_at)
         if known.lent is None and draft.now - since >= PARK_S:
             victim = draft.cluster.attempts[attempt_id]
-            end_victim(draft, victim, f"node {victim.batch_node} did not say in time that it stands still")
+            end_victim(draft, victim, f"node {victim.batch_node} did not report the suspension in time")
 
 
 def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> None:
@@ -95,11 +95,11 @@ def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other:
     totals = {gpu.index: gpu.memory_mib for gpu in cluster.nodes[lent.node].inventory.gpus}
     for gpu in lent.gpus:
         if gpu not in used_mib:
-            return f"node {lent.node} cannot tell how much memory of GPU {gpu} it would keep"
+            return f"node {lent.node} cannot report how much memory of GPU {gpu} the job uses"
         left_mib = totals.get(gpu, 0) - used_mib[gpu]
         if left_mib < wanted_mib:
             left, wanted = format_memory(max(0, left_mib)), format_memory(wanted_mib)
-            return f"standing still it would leave {left} of the memory of GPU {gpu}, and {wanted} are wanted"
+            return f"while suspended it would leave {left} of memory on GPU {gpu}, and {wanted} are needed"
     return ""
 
 

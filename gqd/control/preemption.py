@@ -163,7 +163,7 @@ def _wanted(draft: TurnBuilder, job: Job, planned_preemption: planned.Preemption
 def _begin(draft: TurnBuilder, victim: Attempt) -> None:
     """Notify all nodes of the victim, or end it at once if it has no notice."""
     notice = victim.preemption
-    assert notice is not None, f"{victim.attempt_id} gives way to nobody"
+    assert notice is not None, f"{victim.attempt_id} has no preemptor"
     draft.volatile.preemption_notices[victim.attempt_id] = notice
     if notice.ends_at <= draft.now:
         _end(draft, victim)
@@ -200,14 +200,14 @@ def _notify(draft: TurnBuilder, victim: Attempt, node: str) -> None:
     if signal.to_batch_shell and node != victim.batch_node:
         return
     preemptor = draft.cluster.jobs.get(notice.preemptor)
-    whose = "" if preemptor is None else f"JOB {preemptor.label} OF {preemptor.user}, AND "
+    whose = "" if preemptor is None else f" BY JOB {preemptor.label} OF {preemptor.user}"
     order = wire.SignalAttempt(
         attempt_id=victim.attempt_id,
         signum=signal.signum,
         scope="batch" if signal.to_batch_shell else "steps",
         told_at=notice.notified_at,
         ends_at=notice.ends_at,
-        text=f"GIVES WAY TO {whose}{'STANDS STILL FROM' if notice.parks else 'IS ENDED AT'} {{time}}",
+        text=f"PREEMPTED{whose}, WILL BE {'SUSPENDED' if notice.parks else 'ENDED'} AT {{time}}",
     )
     draft.enqueue(SendOrder(node=node, order=order))
 
@@ -229,7 +229,7 @@ def withdraw_notices(draft: TurnBuilder) -> None:
         del draft.volatile.preemption_notices[attempt_id]
         draft.volatile.notice_sent_at.pop(attempt_id, None)
         if found is not None and found[1].preemption is None and attempt_id not in draft.cluster.parked:
-            text = f"job {found[0].label} need not give way any more: it goes on"
+            text = f"job {found[0].label} is no longer preempted and continues"
             draft.enqueue(
                 SendOrder(node=found[1].batch_node, order=wire.Notify(attempt_id=attempt_id, text=text)),
             )
@@ -243,7 +243,7 @@ def decide_checkpoint(draft: TurnBuilder, body: client.CheckpointDone) -> client
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
     if found is None:
-        raise Refusal("not_running", f"job {job.label} does not run: nothing of it can be saved now")
+        raise Refusal("not_running", f"job {job.label} is not running: it has no work to save")
     before = found[1].checkpoint_at
     if before is None or not 0 <= draft.now - before < CHECKPOINT_EVERY_S:
         draft.emit(event.JobCheckpointed(at=draft.now, attempt_id=job.attempt_id))
@@ -255,7 +255,7 @@ def decide_caught_up(draft: TurnBuilder, body: client.ResumeDone) -> client.Done
     job = array.known(draft.cluster, body.job_id)
     found = _running(draft.cluster, job.attempt_id)
     if found is None or found[1].start_at is None:
-        raise Refusal("not_running", f"job {job.label} does not run: it can be nowhere now")
+        raise Refusal("not_running", f"job {job.label} is not running: it has no work to resume")
     is_said = job.resumed is not None and job.resumed.attempt == job.attempt
     if job.ran_s and not is_said:
         resume_s = max(0.0, draft.now - found[1].start_at - found[1].suspended_s)
@@ -276,7 +276,7 @@ def drop(draft: TurnBuilder, job_id: JobId, why: str) -> None:
 def after_update(draft: TurnBuilder, job: Job, before: JobSpec, before_s: int | None) -> None:
     """Drop the nomination if the update changes what the preemptor asks for."""
     if job.job_id in draft.cluster.claims and (_request(before), before_s) != (_request(job.spec), job.time_limit_s):
-        drop(draft, job.job_id, "it asks for something else now")
+        drop(draft, job.job_id, "its resource request has changed")
 
 
 def _request(spec: JobSpec) -> JobSpec:
@@ -294,7 +294,7 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
         case event.JobHeld():
             drop(draft, fact.job_id, "it was held")
         case event.DependencyChanged() if fact.left is not None:
-            drop(draft, fact.job_id, "it waits for other jobs now")
+            drop(draft, fact.job_id, "it now waits for other jobs")
         case event.NodeLost() | event.NodeSetDown() | event.NodeRemoved():
             _drop_on(draft, fact.node, None)
         case event.NodeDrained():
@@ -308,7 +308,7 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
 def _drop_on(draft: TurnBuilder, node: str, gpu: int | None) -> None:
     for claim in list(draft.cluster.claims.values()):
         if any(grant.node == node and (gpu is None or gpu in grant.gpus) for grant in claim.grants):
-            drop(draft, claim.job_id, f"node {node} is not there for it any more")
+            drop(draft, claim.job_id, f"node {node} is no longer available to it")
 
 
 def _drop_inside(draft: TurnBuilder, name: str, number: int) -> None:

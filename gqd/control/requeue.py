@@ -29,15 +29,15 @@ def refuse_bad(policy: Policy, spec: JobSpec) -> None:
     """
     refuse_bad_requeue(spec)
     if spec.grace_s is not None and not 0 <= spec.grace_s <= policy.timers.grace_s:
-        message = f"--grace is {spec.grace_s} s, and {policy.timers.grace_s} s is the most"
-        hint = "--signal=USR1@120 tells a job earlier; timers.grace_s in gq.toml is what all jobs have"
+        message = f"--grace is {spec.grace_s} s; the maximum is {policy.timers.grace_s} s"
+        hint = "--signal=USR1@120 signals a job earlier; timers.grace_s in gq.toml sets the maximum"
         raise Refusal("long_grace", message, hint)
 
 
 def refuse_bad_requeue(spec: JobSpec) -> None:
     for cause in spec.requeue_on:
         if cause not in REQUEUE_ON:
-            raise Refusal("bad_cause", f"`{cause[:80]}` is none of {', '.join(REQUEUE_ON)}", "see --requeue-on")
+            raise Refusal("bad_cause", f"`{cause[:80]}` is not one of {', '.join(REQUEUE_ON)}", "see --requeue-on")
     if spec.max_requeue is not None and not 0 <= spec.max_requeue <= MAX_COUNT:
         raise Refusal("bad_number", f"--max-requeue is {spec.max_requeue}, which is not between 0 and {MAX_COUNT}")
 
@@ -72,15 +72,15 @@ def after_preemption(draft: TurnBuilder, job: Job) -> AfterEnding:
 
 
 def preemptor_phrase(cluster: Cluster, victim: Attempt) -> str:
-    """The preemptor of a victim, as the end of a sentence: "to job 7 of ada"."""
+    """The preemptor of a victim, as the end of a sentence: "by job 7 of ada"."""
     notice = victim.preemption
     preemptor = None if notice is None else cluster.jobs.get(notice.preemptor)
     if notice is None or preemptor is None:
-        return "to another job"
-    reclaim = f", whose account {preemptor.account} takes back what it is guaranteed" if notice.is_reclaim else ""
+        return "by another job"
+    reclaim = f", whose account {preemptor.account} reclaims its guarantee" if notice.is_reclaim else ""
     claim = cluster.claims.get(preemptor.job_id)
     where = f" in reservation {claim.reservation}" if claim is not None and claim.reservation else ""
-    return f"to job {preemptor.label} of {preemptor.user}{where}{reclaim}"
+    return f"by job {preemptor.label} of {preemptor.user}{where}{reclaim}"
 
 
 def grace_s(draft: TurnBuilder, job: Job) -> int:

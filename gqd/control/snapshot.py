@@ -20,6 +20,7 @@ from gq.model.state import JobState
 from gqd.control import array, requeue
 from gqd.control.accounts import limit, share
 from gqd.sched.cycle.nominated import OVERDUE_S
+from gqd.sched.forecast import LEFT_OUT
 from gqd.sched.placement.constraints import attributes_of
 from gqd.sched.preemption.partial_release import pseudo_jobs_going
 from gqd.sched.preemption.suspend_victims import cut
@@ -239,17 +240,17 @@ def _unavailable_because(node: Node, volatile: Volatile, has_orphans: bool, now:
     if node.is_down:
         return f"down: {node.reason}"
     if node.is_lost:
-        return "lost: not heard any more"
+        return "lost: not responding"
     if node.is_drained:
         return f"drained: {node.reason}"
     if node.name not in volatile.links:
-        return "not heard since the controller started"
+        return "not connected since the controller started"
     if node.backoff_until > now:
-        return "left out after a failed launch"
+        return LEFT_OUT
     return BEING_CLEANED if has_orphans else ""
 
 
-BEING_CLEANED = "being cleaned of jobs that it ran before"
+BEING_CLEANED = "cleaning up after earlier jobs"
 
 
 def nodes_with_orphans(nodes: Sequence[Node], volatile: Volatile) -> set[str]:

@@ -45,7 +45,7 @@ def decide_create(draft: TurnBuilder, job: Job, request: StepRequest, key: bytes
         return None  # the step starts when the job is resumed
     limits = draft.policy.limits
     if attempt.next_step >= limits.steps_per_job:
-        raise Refusal("too_many_steps", f"job {job.job_id} has had its {limits.steps_per_job} steps")
+        raise Refusal("too_many_steps", f"job {job.job_id} has had {limits.steps_per_job} steps, the maximum")
     if len(attempt.steps) >= limits.running_steps_per_job:
         return None
     layout = layout_of(request, job, attempt, _free(attempt, request.overlap))
@@ -169,7 +169,7 @@ def _grants(
     if request.ntasks is not None and request.nodes is None:
         wanted = min(wanted, request.ntasks)
     if wanted > len(chosen) or not chosen:
-        raise Refusal("step_too_large", f"the step wants {max(wanted, 1)} nodes; the job has {len(chosen)} for it")
+        raise Refusal("step_too_large", f"the step needs {max(wanted, 1)} nodes; the job has {len(chosen)} for it")
     return chosen[:wanted]
 
 

@@ -38,8 +38,8 @@ def layout_of(request: StepRequest, job: Job, attempt: Attempt, free: _Free, lay
     elif len(chosen) == 1:
         layout = _part_of_role(bare, job, attempt, chosen[0], free, layout_on)
     else:
-        message = "a step of several roles has the tasks and resources that these were given"
-        raise Refusal("contradiction", message, "leave out the numbers, or name one role")
+        message = "a step of several roles has the tasks and resources of its roles"
+        raise Refusal("contradiction", message, "leave out the numbers, or name a single role")
     return None if layout is None else msgspec.structs.replace(layout, roles=names)
 
 
@@ -126,7 +126,7 @@ def _whole_roles(request: StepRequest, job: Job, attempt: Attempt, roles: list[R
             rank += share.tasks
     if not by_node:
         names = ", ".join(f"`{role.name}`" for role in roles)
-        raise Refusal("step_too_large", f"none of the nodes of {names} is there for the step")
+        raise Refusal("step_too_large", f"none of the nodes of {names} is available to the step")
     return StepLayout(
         name=request.name,
         parts=tuple(_part(grant.node, by_node[grant.node]) for grant in attempt.grants if grant.node in by_node),

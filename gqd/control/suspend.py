@@ -68,13 +68,13 @@ def _why_not(draft: TurnBuilder, selection: Selection) -> str:
         return f"it is {_word(draft, selection.job)}; only running jobs can be suspended"
     held = draft.cluster.attempts[selection.job.attempt_id]
     if held.borrows:
-        return f"it borrows from reservation {', '.join(held.borrows)}, and could not give way while it stands still"
+        return f"it borrows from reservation {', '.join(held.borrows)}, and could not be preempted while suspended"
     if why_not := _why_not_by_hand(draft.cluster, held):
         return why_not
     for name in held.parts:
         node = draft.cluster.nodes.get(name)
         if node is None or not node.inventory.can_suspend:
-            return f"its node {name} runs a gqnode of a version that cannot suspend jobs"
+            return f"its node {name} has a gqnode that is too old to suspend jobs"
     return ""
 
 
@@ -84,9 +84,9 @@ def _why_not_by_hand(cluster: Cluster, held: Attempt) -> str:
     if parked is not None:
         other = cluster.jobs.get(parked.to)
         label = parked.to if other is None else other.label
-        return f"it is parked for job {label}, and goes on when that is over"
+        return f"it is parked for job {label}, and resumes when that job ends"
     if held.preemption is not None and held.preemption.parks:
-        return f"it gives way {requeue.preemptor_phrase(cluster, held)}, for which it is going to be parked"
+        return f"it is preempted {requeue.preemptor_phrase(cluster, held)} and will be parked for that job"
     return ""
 
 
@@ -153,6 +153,6 @@ def _end_late(draft: TurnBuilder) -> None:
                 Outcome.DEADLINE,
                 AfterEnding.END,
                 reason=Reason.DEADLINE.value,
-                why="its deadline came while it was suspended",
+                why="its deadline passed while it was suspended",
                 grace_s=requeue.grace_s(draft, job),
             )

@@ -46,8 +46,8 @@ GRAIN = 1 / 16
 """Part of the time forecast so far: after `EXACT_PASSES`, ends within it count as one instant."""
 PESSIMISTIC_FACTOR = 3.0
 """Pessimistic run time, divided by the expected one, of a job without a time limit and without history."""
-LEFT_OUT = "left out"
-"""Beginning of `NodeFacts.unavailable` for a node that becomes available again when its back-off ends."""
+LEFT_OUT = "avoided after a failed launch"
+"""Text of `NodeFacts.unavailable` for a node that becomes available again when its back-off ends."""
 
 
 class ForecastStart(NamedTuple):
@@ -591,7 +591,7 @@ class Forecast:
         if any(before < node.backoff_until <= self._now for node in nodes):
             recovered = [
                 replace(node, unavailable="")
-                if before < node.backoff_until <= self._now and node.unavailable.startswith(LEFT_OUT)
+                if before < node.backoff_until <= self._now and node.unavailable == LEFT_OUT
                 else node
                 for node in nodes
             ]

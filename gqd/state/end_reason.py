@@ -17,11 +17,10 @@ def preemption_sentence(preempted: Preempted) -> str:
     """Sentence about the latest preemption of a job that waits or runs again; instants are written as ``@{…}``."""
     whose = f"job {preempted.by}" + (f" of {preempted.user}" if preempted.user else "")
     whose += f" in reservation {preempted.reservation}" if preempted.reservation else ""
-    back = ", whose account took back what it is guaranteed," if preempted.is_reclaim else ""
-    times = f"; it has given way {preempted.times} times" if preempted.times > 1 else ""
-    why = (
-        f"it gave way to {whose}{back} at @{{{int(preempted.at)}}}, which cost {gpu_time(preempted.lost_gpu_s)}{times}"
-    )
+    back = ", whose account reclaimed its guarantee," if preempted.is_reclaim else ""
+    times = f"; it was preempted {preempted.times} times" if preempted.times > 1 else ""
+    cost = gpu_time(preempted.lost_gpu_s)
+    why = f"it was preempted by {whose}{back} at @{{{int(preempted.at)}}}, which cost {cost}{times}"
     why = f"{why}, which cost {gpu_time(preempted.all_lost_gpu_s)} in all" if times else why
     return f"{why}; it was not parked: {preempted.not_parked}" if preempted.not_parked else why
 
@@ -74,20 +73,21 @@ def how_it_ended(job: Job, outcome: Outcome | None = None) -> tuple[str, str]:
             why = f"it reached its time limit of {spoken_duration(job.time_limit_s or 0)}"
             hint = "ask for a longer --time"
         case Outcome.DEADLINE if job.start_at is not None:
-            why = f"its deadline came{took}"
+            why = f"its deadline passed{took}"
             hint = "submit it earlier, or with a later --deadline"
         case Outcome.DEADLINE:
             why = f"it never started{f', because {job.why}' if job.why else detail}"
             hint = "submit it with a later --deadline, or with a shorter --time"
         case Outcome.OUT_OF_MEMORY:
-            why = f"it used more memory than it was given{took}{detail}"
+            why = f"it exceeded its memory limit{took}{detail}"
             hint = "ask for more with --mem"
         case Outcome.NODE_FAIL:
-            why = f"a node was lost under it{took}{detail}"
-            hint = "" if job.spec.is_interactive else "with --requeue it would have been queued again"
+            why = f"a node of the job was lost{took}{detail}"
+            hint = "" if job.spec.is_interactive else "submit with --requeue to requeue it in this case"
         case Outcome.PREEMPTED:
-            why = f"it gave way {job.why}{took}{_cost(job)}"
-            hint = "" if job.spec.is_interactive or job.requeue else "with --requeue it would have been queued again"
+            by = f"by {job.why.removeprefix('to ')}" if job.why.startswith("to ") else job.why  # "to": of older rows
+            why = f"it was preempted {by}{took}{_cost(job)}"
+            hint = "" if job.spec.is_interactive or job.requeue else "submit with --requeue to requeue it in this case"
         case _:
             why = f"it ended: {job.outcome.value if job.outcome else 'unknown'}{detail}"
     return why, hint

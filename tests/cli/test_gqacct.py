@@ -196,7 +196,7 @@ def test_ordinary_users_see_their_own_jobs_unless_they_ask_for_others(
     [
         (
             "unknown_job",
-            "error: job 999 does not exist\nhint: gqstat lists the queue, gqacct what has ended\n",
+            "error: job 999 does not exist\nhint: gqstat lists the queue, gqacct ended jobs\n",
         ),
         (
             "job_over",

@@ -45,7 +45,7 @@ def forgotten(controller: ScriptedController) -> ScriptedController:
     ("named", "said"),
     [
         ("11_99", "error: array 11 has no task 99\nhint: it had 1-5\n"),
-        ("12_3", "error: job 12 is no array, and has no tasks\nhint: name it as 12\n"),
+        ("12_3", "error: job 12 is not an array and has no tasks\nhint: name it as 12\n"),
     ],
 )
 def test_a_task_that_never_was_is_said_so(run: Run, words: tuple[str, ...], named: str, said: str) -> None:

@@ -617,7 +617,7 @@ def test_one_that_is_always_there_is_added_changed_and_comes_back_when_it_is_rem
     assert refusal(host, client.SetQos(qos=QosInfo(name="high"), is_new=True)).code == "known_qos"
     for name in ("high", "scavenger"):
         answer = host.ask(client.RemoveQos(name=name), peer=ADAM)
-        assert answer == client.Done(text=f"QOS {name} is again as it was at first")
+        assert answer == client.Done(text=f"QOS {name} has its initial settings again")
     listed = host.ask(client.ListAccounts(), peer=ADAM)
     assert isinstance(listed, client.Accounts)
     assert {one.name: one for one in listed.qos} == BUILT_IN_QOS

@@ -207,8 +207,8 @@ def test_a_record_itself_never_starts() -> None:
         ({"array": "a"}, "not a task"),
         ({"array": "1-9", "is_interactive": True}, "interactive"),
         ({"array": "0-100000"}, "100001 tasks"),
-        ({"array_throttle": 3}, "no array"),
-        ({"fail_fast": True}, "no array"),
+        ({"array_throttle": 3}, "not an array"),
+        ({"fail_fast": True}, "not an array"),
     ],
 )
 def test_what_cannot_be_an_array_is_refused(fields: dict[str, Any], says: str) -> None:
@@ -225,7 +225,7 @@ def test_each_waiting_task_counts_for_the_limits_of_jobs() -> None:
         host.submit(submit(array="1-3"))
     assert refused.value.code == "too_many_jobs"
     start(host, 1, 2)
-    with pytest.raises(Refusal, match="has 8 jobs in the queue, and 10 are the most"):
+    with pytest.raises(Refusal, match="has 8 jobs in the queue, and the maximum per user is 10"):
         host.submit(submit(array="1-3"))
     host.finish(2)
     host.ask(client.CancelJobs(filter=client.JobFilter(tasks={1: "7-8"})))
@@ -275,7 +275,7 @@ def test_of_a_task_that_was_cancelled_before_it_started_it_is_said_why() -> None
     told = host.explain_task(1, 4)
     assert (told.job_id, told.state, told.why) == (1, "CANCELLED", "it was cancelled by ada")
     host.finish(2, code=1)
-    why = "it was cancelled, because task 1_1 failed, and the array was to fail fast"
+    why = "it was cancelled, because task 1_1 failed, and the array was submitted with --fail-fast"
     assert [host.explain_task(1, one).why for one in (2, 3)] == [why, why]
     with pytest.raises(Refusal, match="array 1 has no task 5"):
         host.explain_task(1, 5)
@@ -427,7 +427,7 @@ def test_what_an_operator_holds_of_an_array_only_operators_release() -> None:
     for asks in ({1: "1"}, {1: "1-5"}):
         answer = host.ask(client.ReleaseJobs(job_ids=(), tasks=asks), peer=ALICE)
         assert isinstance(answer, client.JobsDone)
-        assert answer.refused == ((2, "an operator holds it; only operators release it"),)
+        assert answer.refused == ((2, "an operator holds it; only operators can release it"),)
     host.ask(client.ReleaseJobs(job_ids=(), tasks={1: "1"}), peer=ADAM)
     assert host.job(2).hold is None
 
@@ -541,7 +541,7 @@ def test_the_throttle_of_a_live_array_changes() -> None:
     start(host, 3)
     assert (array_of(host).active, array_of(host).throttle) == (3, None)
     for body in (client.UpdateJob(job_id=2, array_throttle=2), client.UpdateJob(job_id=1, tasks="5", array_throttle=2)):
-        with pytest.raises(Refusal, match="no array"):
+        with pytest.raises(Refusal, match="not an array"):
             host.ask(body)
 
 
@@ -640,7 +640,7 @@ def test_with_fail_fast_the_first_failure_ends_the_others() -> None:
     assert waiting(host) == "4-9"
     host.finish(3, code=1)
     assert (waiting(host), task(host, 3).outcome) == ("", Outcome.CANCELLED)
-    why = "task 1_2 failed, and the array was to fail fast"
+    why = "task 1_2 failed, and the array was submitted with --fail-fast"
     assert (task(host, 3).why, host.job(1).why) == (why, why)
     assert (host.job(1).state, host.job(1).outcome) == (JobState.ENDED, Outcome.FAILED)
     assert told(history(host))[0] == (1, "CANCELLED", "4-9")

@@ -99,7 +99,7 @@ def asked_twice() -> tuple[CoreHost, int]:
     host.ask(client.AskJob(job_id=job_id, text="one more?"), ASKED + 1)
     told = host.ask(client.AnswerAsks(job_id=job_id, answer=AskAnswer.SHRINK, keep=4), ASKED + 1)
     assert told == client.Done(
-        text="job 1 keeps 2 GPUs, not 4: that was agreed before, until the asker's job has ended"
+        text="job 1 keeps 2 GPUs, not 4: an earlier answer applies until the asker's job has ended"
     )
     host.obey()
     return host, job_id

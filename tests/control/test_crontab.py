@@ -224,20 +224,20 @@ def test_without_a_zone_the_controllers_own_holds_also_after_that_has_changed() 
 # ── no duplicate run ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("word", ["waits", "runs"])
+@pytest.mark.parametrize("word", ["pending", "running"])
 def test_while_the_last_job_is_not_over_there_is_no_other_and_it_is_said_why(word: str) -> None:
     host = CronHost()
     host.set(entry())
     host.tick(NIGHT + 60 * MINUTE)
-    if word == "runs":
+    if word == "running":
         host.schedule()
         host.obey()
     host.tick(NIGHT + 120 * MINUTE)
     assert len(host.jobs()) == 1
-    assert host.firings()[-1].why == host.shown().trouble == f"job 1 of the time before still {word}"
+    assert host.firings()[-1].why == host.shown().trouble == f"job 1 of the previous run is still {word}"
     host.tick(NIGHT + 180 * MINUTE)
     assert [one.is_known for one in host.firings()] == [False, False, True], "that is told once"
-    if word == "waits":
+    if word == "pending":
         host.schedule()
         host.obey()
     host.finish(1)
@@ -262,7 +262,7 @@ def test_a_crontab_that_is_set_again_does_not_forget_what_still_runs() -> None:
     host.tick(NIGHT + 90 * MINUTE)
     assert len(host.jobs()) == 1, "at another time and in another place it is the same command"
     assert host.firings()[-1] == event.CronFired(
-        at=host.now, user="alice", number=2, due_at=host.now, why="job 1 of the time before still waits"
+        at=host.now, user="alice", number=2, due_at=host.now, why="job 1 of the previous run is still pending"
     )
 
 
@@ -277,7 +277,7 @@ def test_what_was_due_in_an_outage_is_skipped_and_told() -> None:
     assert host.jobs() == []
     [fired] = host.firings()
     assert (fired.due_at, fired.missed) == (NIGHT + 3 * 3600, 3)
-    assert host.shown().trouble.startswith("3 due times were missed: the controller was not there")
+    assert host.shown().trouble.startswith("3 due times were missed: the controller was not running")
     host.tick(NIGHT + 4 * 3600)
     assert len(host.jobs()) == 1
 
@@ -400,7 +400,7 @@ def test_an_array_of_an_entry_is_over_when_all_of_its_tasks_are() -> None:
     host.tick(NIGHT + 3600)
     host.run_last()
     host.tick(NIGHT + 7200)
-    assert host.firings()[-1].why == "job 1 of the time before still waits"
+    assert host.firings()[-1].why == "job 1 of the previous run is still pending"
     host.run_last()
     assert host.shown().state == "COMPLETED"
 
@@ -414,11 +414,11 @@ def test_an_array_of_an_entry_is_over_when_all_of_its_tasks_are() -> None:
         (entry("61 * * * *", line=4), "line 4: `61` is not a minute"),
         (entry("* * * * * *", line=4), "line 4: `* * * * * *` has 6 fields"),
         (entry("0 0 31 2 *", line=4), "line 4: `0 0 31 2 *` never comes"),
-        (entry(zone="Europe/Bermin", line=4), "line 4: `Europe/Bermin` is no time zone"),
+        (entry(zone="Europe/Bermin", line=4), "line 4: `Europe/Bermin` is not a time zone"),
         (entry(gpus=99, line=4), "line 4: the job can never run"),
         (entry(partition="none", line=4), "line 4: partition `none` does not exist"),
-        (entry(is_interactive=True, line=4), "line 4: an entry runs a command"),
-        (entry(dependency=parse_dependency("afterok:1"), line=4), "line 4: an entry comes again and again"),
+        (entry(is_interactive=True, line=4), "line 4: an entry needs a batch command"),
+        (entry(dependency=parse_dependency("afterok:1"), line=4), "line 4: an entry runs repeatedly"),
         (entry(nice=-5, line=4), "line 4: "),
     ],
 )
@@ -436,9 +436,9 @@ def test_a_crontab_with_an_entry_that_cannot_be_is_refused_with_its_line_and_not
 
 def test_a_crontab_has_bounds() -> None:
     host = CronHost(msgspec.structs.replace(SHARED, limits=Limits(crontab_entries=1)))
-    with pytest.raises(Refusal, match="has 2 entries, and 1 are the most"):
+    with pytest.raises(Refusal, match="has 2 entries; the maximum is 1"):
         host.set(entry(), entry(line=2))
-    with pytest.raises(Refusal, match="65536 bytes of text are the most"):
+    with pytest.raises(Refusal, match="65536 bytes"):
         host.set(entry(), text="#" * 65537)
 
 
@@ -458,13 +458,13 @@ def test_every_entry_that_is_refused_is_told_and_no_more_than_a_few() -> None:
         host.set(good, one, two)
     first, second = refused.value.message.split("\n")
     assert first == (
-        "line 2: `Mars/Base` is no time zone that the controller's host knows (for example CRON_TZ=Europe/Berlin)"
+        "line 2: `Mars/Base` is not a time zone of the controller's host (for example CRON_TZ=Europe/Berlin)"
     )
     assert second.startswith("line 3: partition `nope` does not exist (")
     with pytest.raises(Refusal) as refused:
         host.set(*[entry(line=line, zone="Mars/Base") for line in range(1, 31)])
     assert refused.value.message.split("\n")[19:] == [
-        "line 20: `Mars/Base` is no time zone that the controller's host knows (for example CRON_TZ=Europe/Berlin)",
+        "line 20: `Mars/Base` is not a time zone of the controller's host (for example CRON_TZ=Europe/Berlin)",
         "these are the first 20",
     ]
     assert host.cluster.crontabs == {}
@@ -486,7 +486,7 @@ def test_a_crontab_is_shown_and_removed_and_its_jobs_go_on() -> None:
             host.ask(body, peer=ALICE)
     with pytest.raises(Refusal) as refused:
         host.ask(client.GetCrontab(user="alice"), peer=OLGA)
-    assert refused.value.hint == "gqcron -u alice -e makes one"
+    assert refused.value.hint == "gqcron -u alice -e creates one"
     host.run_last()
     assert host.job(1).outcome is Outcome.COMPLETED
 

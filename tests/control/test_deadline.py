@@ -150,7 +150,7 @@ def test_what_waits_for_a_job_that_missed_its_deadline_hears_that_it_ended_badly
     job_id = blocked(host, deadline_at=1300.0, time_limit_s=120)
     after_it = host.submit(submit("next", dependency=parse_dependency(f"afterok:{job_id}")))
     host.handle(Tick(), now=1181)
-    assert host.job(after_it).never == f"job {job_id} was to end well and ended badly (DEADLINE)"
+    assert host.job(after_it).never == f"job {job_id} had to succeed and failed (DEADLINE)"
 
 
 def test_a_deadline_is_changed_and_taken_away_and_survives_a_restart() -> None:

@@ -153,7 +153,7 @@ def test_all_of_them_or_any_of_them() -> None:
 
     host.finish(first, BADLY)
 
-    assert host.job(both).never.startswith(f"job {first} was to end well and ended badly")
+    assert host.job(both).never.startswith(f"job {first} had to succeed and failed")
     assert left(host.job(either)) == f"afterok:{second}"
     assert not host.job(either).never
     host.finish(second)
@@ -263,7 +263,7 @@ def test_one_task_of_an_array_is_a_parent_of_its_own() -> None:
     assert not waits(host, by_id), "by the id that it got when it left"
     assert waits(host, on_job) and waits(host, on_third)
     cancel(host, array, "3")
-    assert host.job(on_third).never == f"task {array}_3 was to end well and ended badly (CANCELLED)"
+    assert host.job(on_third).never == f"task {array}_3 had to succeed and failed (CANCELLED)"
 
 
 def test_a_range_of_tasks_is_a_term_for_each_of_them() -> None:
@@ -347,7 +347,7 @@ def test_a_task_that_leaves_its_array_takes_along_what_it_waits_for() -> None:
     second = child(host, f"aftercorr:{first}", array="1-3")
     host.ask(client.HoldJobs(job_ids=(), tasks={second: "2-3"}))
     assert left(host.job(task(host, second, 2))) == f"afterok:{first}_2"
-    assert host.job(task(host, second, 3)).never == f"task {first}_3 was to end well and ended badly"
+    assert host.job(task(host, second, 3)).never == f"task {first}_3 had to succeed and failed"
     host.ask(client.ReleaseJobs(job_ids=(), tasks={second: "2"}))
     run(host)
     assert waits(host, task(host, second, 2))
@@ -418,8 +418,8 @@ def test_a_parent_that_ended_before_is_as_good_as_one_that_ends_later(is_purged:
     [
         ("afterok:99", "unknown_job", "job 99, which the dependency `afterok:99` names, does not exist"),
         ("afterok:2", "unknown_job", "job 2, which"),
-        ("afterok:1_3", "unknown_task", "job 1 is no array"),
-        ("aftercorr:1", "not_an_array", "is for two arrays, and this job is none"),
+        ("afterok:1_3", "unknown_task", "job 1 is not an array"),
+        ("aftercorr:1", "not_an_array", "needs two arrays, and this job is not an array"),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(text: str, code: str, said: str) -> None:
@@ -455,12 +455,12 @@ def test_a_job_that_never_can_start_stays_and_says_so_or_ends_and_those_after_it
     assert host.job(stays).state is JobState.PENDING
     explained = host.explain(stays)
     assert explained.reason == Reason.DEPENDENCY_NEVER
-    assert explained.why.startswith(f"it can never start: job {parent} was to end well and ended badly (FAILED)")
+    assert explained.why.startswith(f"it can never start: job {parent} had to succeed and failed (FAILED)")
     assert f"gqctl update {stays}" in explained.hint
     for one in (goes, after_it):
         assert (host.job(one).outcome, host.job(one).reason) == (Outcome.CANCELLED, Reason.DEPENDENCY_NEVER)
     assert not waits(host, cleanup)
-    assert f"job {parent} was to end well" in host.explain(goes).why
+    assert f"job {parent} had to succeed" in host.explain(goes).why
 
 
 def test_the_site_may_end_such_jobs_unless_they_say_otherwise() -> None:
@@ -518,7 +518,7 @@ def test_a_parent_that_ends_and_leaves_memory_in_one_turn_is_heard_of() -> None:
     host = cluster(limits=Limits(ended_job_keep_s=0))
     parent = host.submit(submit("parent", is_interactive=True))
     job_id = child(host, f"afternotok:{parent}")
-    host.handle(Tick(), now=1000)  # its client was not heard any more
+    host.handle(Tick(), now=1000)  # its client stopped responding
     host.handle(Tick(), now=1001)
     assert parent not in host.cluster.jobs
     assert host.job(job_id).dependency is None
@@ -660,4 +660,4 @@ def test_test_only_heeds_the_begin_time_and_what_the_job_would_wait_for() -> Non
         3600.0,
         ("n1",),
     )  # as long as a job is expected to run of which nothing is known
-    assert waits.why == "it would wait for afterok:1; 1 job waits before it; by @{10800} if others run late"
+    assert waits.why == "it would wait for afterok:1; 1 job waits before it; by @{10800} if other jobs run late"

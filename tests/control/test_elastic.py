@@ -656,7 +656,7 @@ def test_a_range_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -
 def test_who_is_not_elastic_has_nothing_to_accept() -> None:
     host = cluster()
     job_id = host.start(submit("plain", gpus=1))
-    with pytest.raises(Refusal, match="do not change while it runs"):
+    with pytest.raises(Refusal, match="cannot change while it runs"):
         host.ask(client.GiveUpGpus(job_id=job_id))
 
 

@@ -213,7 +213,7 @@ def test_every_waiting_job_has_a_time_or_a_reason_also_behind_those_that_are_reh
     assert len(told) == 29
     assert all(one.start_at is not None for one in told.values())
     assert [one.position for one in told.values()] == list(range(1, 30))
-    assert "a guess: as the 10 before it" in told[30].why
+    assert "a rough estimate from the 10 jobs before it" in told[30].why
     assert told[30].start_at == pytest.approx(60 * 29, rel=0.1)
 
 
@@ -237,9 +237,12 @@ def test_who_starts_only_if_another_ends_badly_may_start_and_when_is_not_known()
     told = on.starts()
     assert [told[one].never for one in (mends, then)] == ["", ""]
     assert [told[one].start_at for one in (mends, then)] == [None, None]
-    ends = "it waits for job 1 (ada: prep, running) to end badly; whether and when cannot be told"
+    ends = "it waits for job 1 (ada: prep, running) to end badly; whether and when it starts cannot be estimated"
     assert told[mends].why == ends
-    assert told[then].why == "it waits for job 2 (ada: job, pending) to end; whether and when cannot be told"
+    assert (
+        told[then].why
+        == "it waits for job 2 (ada: job, pending) to end; whether and when it starts cannot be estimated"
+    )
 
     on.finish(first)
     told = on.starts(now=1.0)
@@ -254,7 +257,7 @@ def test_no_start_is_told_that_is_too_late_for_a_deadline() -> None:
     on.schedule()
     told = on.starts()
 
-    why = "no room for it is expected by @{580}, when it would have to start for its deadline"
+    why = "it is not expected to start by @{580}, the latest start for its deadline"
     assert (told[too_late].start_at, told[too_late].never, told[too_late].why) == (None, "", why)
     assert told[in_time].start_at is not None
     assert on.explain(too_late).why.endswith(f"until @{{600}} at the latest; {why}")
@@ -285,7 +288,7 @@ def test_who_misses_its_deadline_takes_nobodys_place_in_the_estimates() -> None:
     assert all((told[one].start_at or 0) >= 660 for one in after_all), "they wait for its end, which may be a bad one"
     for one in (if_well, then):
         assert (told[one].start_at, told[one].never) == (None, ""), "it may start all the same"
-        assert told[one].why.endswith("whether and when cannot be told")
+        assert told[one].why.endswith("whether and when it starts cannot be estimated")
     assert isinstance(asked, client.Tested) and asked.start_at == 660
 
 
@@ -309,7 +312,7 @@ def test_what_if_says_of_a_deadline_that_there_is_no_room_before_it() -> None:
     assert isinstance(asked, client.Tested)
     assert (asked.start_at, asked.why) == (
         None,
-        "no room for it is expected by @{580}, when it would have to start for its deadline",
+        "it is not expected to start by @{580}, the latest start for its deadline",
     )
 
 
@@ -419,10 +422,10 @@ def test_of_an_array_the_first_task_is_asked_about_and_that_is_said() -> None:
     spec = submit(array="1-10", array_throttle=2, gpus=1, time_limit_s=60).spec
     tested = on.study(client.Submit(spec=spec, test_only=True))
     assert isinstance(tested, client.Tested)
-    assert tested.why == "it could be queued; this is of the first of its 10 tasks"
+    assert tested.why == "it could be queued; this is for the first of its 10 tasks"
     found = on.study(client.WhatIf(spec=spec))
     assert isinstance(found, client.Alternatives)
-    assert found.alternatives[0].what == "as asked; all times are those of the first of its 10 tasks"
+    assert found.alternatives[0].what == "as asked; all times are for the first of its 10 tasks"
     assert alternatives(on, "--array=4", "--gpus=1")[0].what == "as asked"
 
 
@@ -558,7 +561,7 @@ def test_who_asks_for_starts_is_told_in_time_what_there_is() -> None:
     [reply] = [one for one in turn.effects if isinstance(one, Reply)]
     assert reply.request_id == request.request_id
     assert isinstance(reply.body, client.StartEstimates)
-    assert {one.why for one in reply.body.estimates} == {"it has not been estimated yet; it will be in a moment"}
+    assert {one.why for one in reply.body.estimates} == {"the estimate is not ready yet; ask again in a moment"}
 
 
 def test_a_question_that_is_sent_again_is_worked_on_once() -> None:

@@ -68,8 +68,8 @@ def test_nodes_that_are_away_are_named_with_what_helps() -> None:
     host.restart(now=1)
     host.submit(submit(gpus=1))
     told = host.explain(1)
-    assert told.why == "it needs nodes that are not available: n1 is not heard since the controller started"
-    assert told.hint == "start gqnode on n1, or see why it is not heard"
+    assert told.why == "it needs nodes that are not available: n1 is not connected since the controller started"
+    assert told.hint == "start gqnode on n1, or check why it does not respond"
     host.handle(hello("n1"), now=2)
     host.ask(client.UpdateNodes(names=("n1",), action="down", reason="fire"))
     told = host.explain(1)
@@ -115,7 +115,10 @@ def test_release_lets_a_job_try_the_nodes_that_it_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("how", "sentence"),
-    [("client", "it was cancelled, because its client left while it waited"), ("user", "it was cancelled by ada")],
+    [
+        ("client", "it was cancelled, because its client exited while the job was pending"),
+        ("user", "it was cancelled by ada"),
+    ],
 )
 def test_the_end_of_a_job_is_told_in_a_sentence(how: str, sentence: str) -> None:
     host = CoreHost()

@@ -105,4 +105,4 @@ def test_of_a_series_that_goes_on_it_is_said_that_others_come() -> None:
     assert told.hint.endswith(f"gqctl update {job_id} --reservation=none lets it start elsewhere")
     estimate = on.starts()[job_id]
     assert (estimate.never, estimate.start_at) == ("", None)
-    assert estimate.why == f"{told.why}; when it starts cannot be told"
+    assert estimate.why == f"{told.why}; its start cannot be estimated"

@@ -95,7 +95,7 @@ def test_whose_promised_start_is_in_the_way_is_named_with_the_longest_extension(
     assert "job 3 of ada, which was promised a start by @{1000}, would start later" in refusal.message
     assert refusal.hint == "at most +6:40 would be granted now"
     assert extend(host, 1, 400).time_limit_s == 1000
-    assert refusal_of(host, 1, 1).hint == "nothing would be now"
+    assert refusal_of(host, 1, 1).hint == "no extension would be granted now"
     host.schedule()
     assert [one.starts_at for one in plan_whole(host.controller.snapshot(100.0)).protected] == [1000.0]
 
@@ -152,7 +152,7 @@ def test_the_longest_extension_is_found_among_many_jobs_that_wait() -> None:
 
     assert isinstance(answer, client.Refused)
     assert "job 4 of ada, which is expected to start at @{660}, would start later" in answer.message
-    assert answer.hint == "nothing would be now"
+    assert answer.hint == "no extension would be granted now"
 
 
 def test_a_study_rehearses_the_queue_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_what_is_reserved_is_not_reached() -> None:
 
     refusal = refusal_of(host, 1, 3600)
 
-    assert "reservation `talk` keeps n1 then" in refusal.message
+    assert "reservation `talk` has n1 from then on" in refusal.message
     assert refusal.hint == "at most +22:20 would be granted now", "it is clear a minute before"
     assert extend(host, 1, 1340).end_at == 1940.0
 

@@ -68,7 +68,7 @@ def is_given_up(on: CoreHost) -> bool:
     failed = [one for one in on.log if isinstance(one, LaunchFailed)]
     assert [one.why for one in failed] in (
         [],
-        ["its start was held up until it would reach into reservation `talk`"],
+        ["its start was delayed so long that it would overlap reservation `talk`"],
     )
     if not failed:
         return False
@@ -144,7 +144,7 @@ def test_a_node_that_is_silent_after_go_for_too_long_is_told_to_stop() -> None:
         on.handle(Tick(), now)
 
     assert on.job(1).state is JobState.COMPLETING
-    assert "held up until it would reach into reservation `talk`" in on.attempt(1).why
+    assert "its start was delayed so long that it would overlap reservation `talk`" in on.attempt(1).why
     stops = [sent.node for sent in on.orders if isinstance(sent.order, wire.Stop)]
     assert sorted(stops) == ["n1", "n2"]
 
@@ -158,7 +158,7 @@ def test_who_begins_so_late_after_go_that_it_would_reach_in_is_ended_at_once() -
     on.report("n1", wire.Started(attempt_id=AttemptId(JobId(1), 1), at=190.0))
 
     assert on.job(1).state is JobState.COMPLETING
-    assert "held up until it would reach into reservation `talk`" in on.attempt(1).why
+    assert "its start was delayed so long that it would overlap reservation `talk`" in on.attempt(1).why
     assert sorted(sent.node for sent in on.orders if isinstance(sent.order, wire.Stop)) == ["n1", "n2"]
 
 

@@ -122,7 +122,7 @@ def test_who_names_a_reservation_borrows_from_no_other() -> None:
 def test_a_qos_that_gives_way_to_nobody_cannot_borrow() -> None:
     on = host()
     qos = msgspec.structs.replace(BUILT_IN_QOS["scavenger"], preempt_mode=PreemptMode.OFF)
-    with pytest.raises(Refusal, match="cannot borrow what is reserved") as refused:
+    with pytest.raises(Refusal, match="cannot borrow reserved resources") as refused:
         on.ask(client.SetQos(qos=qos, is_new=False))
     assert "--borrows-reserved=no" in refused.value.hint
     on.ask(client.SetQos(qos=msgspec.structs.replace(qos, borrows_reserved=False), is_new=False))
@@ -188,14 +188,14 @@ def test_the_first_job_of_the_reservation_has_the_borrower_go_and_starts() -> No
     assert gone_by(on, job_id) == 160
     told = on.explain(job_id)
     assert "it borrows from reservation talk, and may be asked to go at any time" in told.why
-    assert f"it gives way to job {wants} of {OWNER.user} in reservation talk" in told.why
+    assert f"it is preempted by job {wants} of {OWNER.user} in reservation talk" in told.why
 
     go_to(on, 160)
     assert (on.job(job_id).state, on.job(job_id).restart_count) == (JobState.PENDING, 1)
     go_to(on, 161)
     assert occurrence_of(on, wants) == ("talk", 1)
     assert on.job(wants).state is JobState.RUNNING
-    assert f"it gave way to job {wants} of {OWNER.user} in reservation talk" in on.explain(job_id).why
+    assert f"it was preempted by job {wants} of {OWNER.user} in reservation talk" in on.explain(job_id).why
 
 
 def test_no_least_time_protects_it_and_a_change_of_its_qos_does_not_either() -> None:

@@ -443,7 +443,7 @@ def test_of_two_daemons_of_one_node_the_one_that_registered_first_is_shut_out() 
     turn = host.handle(hello("n1", incarnation="1"), now=4)
 
     why = (
-        "two daemons say that they are node n1: this one (incarnation 1) is older than the one that registered last "
+        "two daemons register as node n1: this one (incarnation 1) is older than the one that registered last "
         "(incarnation 2)"
     )
     assert turn == Turn(effects=(CloseLink(route=route_of("n1"), why=why),))

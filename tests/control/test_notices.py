@@ -61,7 +61,7 @@ def test_begin_and_end_of_a_job_are_told_in_the_turns_in_which_they_happen() -> 
 
     assert told(scene) == [("begin", job_id), ("end", job_id)]
     begin, end = bodies(scene)
-    assert begin["text"] == f"job {job_id} (train) has begun on n1"
+    assert begin["text"] == f"job {job_id} (train) has started on n1"
     assert end["text"] == f"job {job_id} (train) has ended FAILED: it failed with exit code 3 after 1 min"
     assert {name: end[name] for name in ("event", "state", "exit_code", "user", "nodes", "at", "notice_id")} == {
         "event": "end", "state": "FAILED", "exit_code": 3, "user": "ada", "nodes": ["n1"],
@@ -108,8 +108,8 @@ def test_the_owner_reads_why_a_job_is_queued_again() -> None:
     scene.obey()
 
     [body] = bodies(scene)
-    assert body["why"].startswith(f"it gave way to job 2 of {OWNER.user} at 1970-01-01T00:00:20")
-    assert body["text"] == f"job {victim} (long) is queued again: {body['why']}"
+    assert body["why"].startswith(f"it was preempted by job 2 of {OWNER.user} at 1970-01-01T00:00:20")
+    assert body["text"] == f"job {victim} (long) is requeued: {body['why']}"
 
 
 def test_a_dependency_that_can_never_be_met_is_told() -> None:
@@ -464,7 +464,7 @@ def test_a_listed_localhost_may_be_told_where_its_address_may() -> None:
         (Target(kind="webhook", to="https://hooks.example.org/\r\nX: y"), {}, "characters that no URL has"),
         (Target(kind="pigeon", to="x"), {}, "`pigeon` is no way to tell"),
         (Target(kind="command", to="a\nb"), {}, "printable characters"),
-        (Target(on=("often",)), {}, "`often` is none of"),
+        (Target(on=("often",)), {}, "`often` is not one of"),
         (Target(), {}, "this cluster has no default"),
     ],
 )  # fmt: skip

@@ -47,7 +47,7 @@ def test_the_owner_is_told_of_a_no_show_and_of_nothing_that_was_meant() -> None:
         "talk",
         1,
     )
-    assert body["text"].startswith("occurrence 1 of reservation talk was released, for nobody used it")
+    assert body["text"].startswith("occurrence 1 of reservation talk was released because it was unused")
 
 
 def test_the_owner_is_told_when_nodes_fail_and_nothing_else_is_there() -> None:
@@ -71,8 +71,8 @@ def test_the_owner_is_told_when_what_was_missing_is_there_again() -> None:
         tick(host, now)
 
     assert texts(host) == [
-        "occurrence 1 of reservation talk has changed: n1 is drained, and nothing else is free for 4 GPUs of it",
-        "occurrence 1 of reservation talk has changed: nothing is missing any more: it has n1",
+        "occurrence 1 of reservation talk has changed: n1 is drained, and no replacement is free for 4 GPUs",
+        "occurrence 1 of reservation talk has changed: it is complete again: it has n1",
     ]
 
 
@@ -99,7 +99,7 @@ def test_the_owner_of_a_crontab_is_told_of_a_line_that_failed_and_of_one_that_be
     first, second = told(host)
     assert (first.user, first.on, said(first)["line"]) == ("alice", "cron", 1)
     assert said(first)["text"].startswith("line 1 of your crontab (backup) failed: job 1 is FAILED: ")
-    assert said(second)["text"].startswith("line 1 of your crontab (backup) became no job: ")
+    assert said(second)["text"].startswith("line 1 of your crontab (backup) started no job: ")
 
 
 def test_a_line_that_says_whom_to_tell_tells_them_and_of_its_jobs_the_jobs_do() -> None:
@@ -120,7 +120,7 @@ def test_of_a_job_that_is_in_the_way_is_told_once_and_of_a_refusal_each_time() -
     for hours in (1, 2, 3, 4):
         host.tick(NIGHT + hours * 3600)
     [only] = told(host)
-    assert said(only)["text"].endswith("became no job: job 1 of the time before still waits")
+    assert said(only)["text"].endswith("started no job: job 1 of the previous run is still pending")
 
     host = cron_host()
     host.set(entry(name="backup"))

@@ -134,7 +134,7 @@ def test_with_a_signal_it_is_told_first_and_stands_still_when_its_notice_is_over
 
     assert signals(host) == [("n1", signal.SIGUSR1, "steps")]
     texts = [one.order.text for one in host.orders if isinstance(one.order, wire.SignalAttempt)]
-    assert [text.endswith("STANDS STILL FROM {time}") for text in texts] == [True]
+    assert [text.endswith("WILL BE SUSPENDED AT {time}") for text in texts] == [True]
     assert not freezes(host)
     assert kinds(tick(host, START + 160)) == ["JobParking"]
     assert tick(host, START + 161).events == (), "once"
@@ -172,8 +172,8 @@ def test_a_job_that_does_not_say_what_memory_of_gpus_it_needs_has_others_ended()
 @pytest.mark.parametrize(
     ("used", "says"),
     [
-        (dict.fromkeys(range(4), GPU_MIB - NEED_MIB + 1), "of the memory of GPU 0"),
-        (dict.fromkeys(range(3), 0), "cannot tell how much memory of GPU 3"),
+        (dict.fromkeys(range(4), GPU_MIB - NEED_MIB + 1), "of memory on GPU 0"),
+        (dict.fromkeys(range(3), 0), "cannot report how much memory of GPU 3"),
     ],
 )
 def test_one_that_holds_too_much_or_nobody_knows_how_much_is_ended_after_all(used: dict[int, int], says: str) -> None:
@@ -320,7 +320,7 @@ def test_administrators_can_neither_suspend_nor_resume_a_parked_job() -> None:
     for body in (client.SuspendJobs(job_ids=(victim,)), client.ResumeJobs(job_ids=(victim,))):
         answer = host.ask(body, START + 200)
         assert isinstance(answer, client.JobsDone)
-        assert answer.refused == ((victim, f"it is parked for job {wants}, and goes on when that is over"),)
+        assert answer.refused == ((victim, f"it is parked for job {wants}, and resumes when that job ends"),)
 
 
 # ── restarts ──────────────────────────────────────────────────────────────────────────────────────────────────

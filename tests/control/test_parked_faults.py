@@ -38,7 +38,7 @@ def test_a_node_that_never_says_that_it_stands_still_keeps_nobody_waiting() -> N
     tick(host, START + 100 + PARK_S)
 
     assert [order.outcome for _, order in stops(host)] == [Outcome.PREEMPTED]
-    assert "it was not parked: node n1 did not say in time that it stands still" in host.attempt(victim).why
+    assert "it was not parked: node n1 did not report the suspension in time" in host.attempt(victim).why
     assert is_met(host, victim, wants)
 
 
@@ -67,7 +67,7 @@ def test_a_node_that_was_exchanged_for_an_old_one_during_the_notice_ends_the_job
     host.orders.clear()
     tick(host, START + 160)
     assert not freezes(host)
-    assert "it was not parked: node n1 cannot" in host.attempt(victim).why
+    assert "it was not parked: node n1 can no longer" in host.attempt(victim).why
     assert is_met(host, victim, wants)
 
 

@@ -358,7 +358,9 @@ def test_cpus_that_come_free_only_if_others_take_gpus_have_no_start_and_are_not_
     job_id = host.submit(asks("cpus", cpus_per_task=9))
     host.schedule()
     told = host.starts()[job_id]
-    assert (told.start_at, told.never) == (None, "") and told.why.endswith("cannot be told")
+    assert (told.start_at, told.never) == (None, "") and told.why.endswith(
+        "its start on other CPUs cannot be estimated"
+    )
 
     host.start(asks("gpus", gpus=4))
     host.schedule()

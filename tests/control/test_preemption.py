@@ -258,7 +258,7 @@ def test_in_the_mode_cancel_a_job_is_ended_for_good() -> None:
     host.obey()
     job = host.job(victim)
     assert (job.state, job.outcome) == (JobState.ENDED, Outcome.PREEMPTED)
-    assert job.why == f"to job {wants} of {host.job(wants).user}"
+    assert job.why == f"by job {wants} of {host.job(wants).user}"
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_if_it_does_not_want_or_cannot_have_it_any_more_those_that_are_left_stay
     change(host, wants)
 
     assert not host.cluster.claims and host.attempt(victim).preemption is None
-    assert told(host) == [f"job {victim} need not give way any more: it goes on"]
+    assert told(host) == [f"job {victim} is no longer preempted and continues"]
     tick(host, START + 200)
     assert host.job(victim).state is JobState.RUNNING
 
@@ -445,7 +445,7 @@ def test_if_it_finds_another_place_those_that_are_left_stay() -> None:
     host.finish(other, now=START + 110)
     host.schedule()
     assert host.job(wants).state is JobState.STARTING
-    assert told(host) == [f"job {victim} need not give way any more: it goes on"]
+    assert told(host) == [f"job {victim} is no longer preempted and continues"]
     assert host.attempt(victim).preemption is None and not host.cluster.claims
 
 
@@ -527,7 +527,7 @@ def test_a_controller_that_starts_again_still_tells_those_that_may_stay() -> Non
     host.restart(START + 110)
     again(host)
     cancel(host, wants)
-    assert told(host) == [f"job {victim} need not give way any more: it goes on"]
+    assert told(host) == [f"job {victim} is no longer preempted and continues"]
 
 
 def test_a_node_that_has_lost_the_victim_has_it_queued_again_once_and_the_claim_is_dropped_with_the_node() -> None:
@@ -649,7 +649,7 @@ def test_orders_name_who_it_is_for() -> None:
     wants = urgent(host, START + 100)
     [order] = [one.order for one in host.orders]
     assert isinstance(order, wire.SignalAttempt)
-    assert order.text == f"GIVES WAY TO JOB {wants} OF {host.job(wants).user}, AND IS ENDED AT {{time}}"
+    assert order.text == f"PREEMPTED BY JOB {wants} OF {host.job(wants).user}, WILL BE ENDED AT {{time}}"
     assert any(isinstance(one, event.PreemptionDecided) for one in host.log)
 
 
@@ -672,7 +672,9 @@ def test_who_gives_way_is_told_to_whom_and_until_when_and_the_other_for_whom_it_
     wants = urgent(host, START + 100)
     user = host.job(wants).user
     until = int(START + 160)
-    assert host.explain(victim).why.endswith(f"; it gives way to job {wants} of {user}, and is ended by @{{{until}}}")
+    assert host.explain(victim).why.endswith(
+        f"; it is preempted by job {wants} of {user}, and is ended by @{{{until}}}"
+    )
     story = host.explain(wants)
     assert f"job {victim} gives way to it, by @{{{until}}} at the latest" in story.why
     assert story.blockers == (victim,)
@@ -685,9 +687,7 @@ def test_who_gave_way_is_told_by_whom_when_and_what_that_cost_while_it_waits_run
     host.obey()
     host.schedule()
     host.obey()
-    told = (
-        f"; it gave way to job {wants} of {host.job(wants).user} at @{{{int(START + 100)}}}, which cost 6.7 GPU-minutes"
-    )
+    told = f"; it was preempted by job {wants} of {host.job(wants).user} at @{{{int(START + 100)}}}, which cost 6.7 GPU-minutes"
     assert host.explain(victim).why.endswith(told)
     host.finish(wants, now=START + 200)
     host.schedule()
@@ -696,7 +696,7 @@ def test_who_gave_way_is_told_by_whom_when_and_what_that_cost_while_it_waits_run
 
     again = urgent(host, START + 300)
     host.obey()
-    assert "it has given way 2 times, which cost 13.3 GPU-minutes in all" in host.explain(victim).why
+    assert "it was preempted 2 times, which cost 13.3 GPU-minutes in all" in host.explain(victim).why
     cancel(host, again)
     cancel(host, victim)
     [shown] = listed(host, victim)
@@ -710,7 +710,7 @@ def test_who_gave_way_for_good_is_shown_as_preempted() -> None:
     wants = urgent(host, START + 100)
     host.obey()
     story, user = host.explain(victim), host.job(wants).user
-    assert story.why == f"it gave way to job {wants} of {user} after 1 min 40 s, which cost 6.7 GPU-minutes"
+    assert story.why == f"it was preempted by job {wants} of {user} after 1 min 40 s, which cost 6.7 GPU-minutes"
     assert "with --requeue" not in story.why and "--requeue" in story.hint
     [shown] = listed(host, victim)
     assert (shown.state, shown.why) == ("PREEMPTED", story.why)

@@ -473,10 +473,10 @@ def test_gqshare_explains_in_words_why_one_stands_where_one_stands() -> None:
     for part in (
         "In account speech, bob has a fair-share of",
         "of 10100 points",
-        "Account speech is due 33.3% of account science (1 of its shares) and has used 6.00 of 9.00 weighted GPU-hours",
-        "more than is due (level fair-share 0.500)",
-        "Account science is due 60.0% of the cluster (3 of its shares)",
-        "Nothing of what was used is forgotten",
+        "account speech is 33.3% of account science (1 of its shares); its usage is 6.00 of 9.00 weighted GPU-hours",
+        "more than the share (level fair-share 0.500)",
+        "account science is 60.0% of the cluster (3 of its shares)",
+        "Past usage never decays",
     ):
         assert part in why
 

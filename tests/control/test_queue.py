@@ -258,7 +258,7 @@ def test_the_queue_and_each_user_have_a_limit() -> None:
     host = CoreHost(Policy(owner_uid=OWNER.uid, limits=Limits(jobs_per_user=2)))
     host.submit(submit())
     host.submit(submit())
-    with pytest.raises(Refusal, match="most that one user"):
+    with pytest.raises(Refusal, match="the maximum per user"):
         host.submit(submit())
 
 

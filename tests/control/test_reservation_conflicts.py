@@ -22,7 +22,7 @@ def test_a_single_occurrence_is_told_how_long_it_can_be_and_of_no_fewer_gpus() -
     answer = refused(host, client.EditOccurrence(name="talk", number=1, duration_s=6 * HOUR))
 
     assert (answer.code, answer.offers) == ("conflict", ())
-    assert answer.hint == f"until @{{{4 * HOUR}}} it can be had: gqresv edit talk 1 --duration=180"
+    assert answer.hint == f"it is available until @{{{4 * HOUR}}}: gqresv edit talk 1 --duration=180"
     host.ask(client.EditOccurrence(name="talk", number=1, duration_s=180 * 60))
     assert one_of(host, "talk").end_at == 4 * HOUR
 
@@ -34,7 +34,7 @@ def test_what_a_reservation_has_itself_is_not_in_its_way() -> None:
 
     answer = refuse(host, booking("talk", at=HOUR, length_s=6 * HOUR), replace=True)
 
-    assert answer.message.endswith(f": reservation next has some until @{{{5 * HOUR}}}")
+    assert answer.message.endswith(f": reservation next holds some of them until @{{{5 * HOUR}}}")
 
 
 def test_a_series_that_one_time_stands_in_the_way_of_is_told_that_each_must_be_free() -> None:
@@ -47,7 +47,7 @@ def test_a_series_that_one_time_stands_in_the_way_of_is_told_that_each_must_be_f
     answer = refuse(host, series("night"))
 
     assert answer.offers == ()
-    assert answer.hint.startswith("of a series each time must be free")
+    assert answer.hint.startswith("every occurrence of a series must be free")
 
 
 def night_with_a_talk_in_its_second() -> tuple[CoreHost, float]:

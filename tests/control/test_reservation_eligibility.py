@@ -19,7 +19,10 @@ OPEN = msgspec.structs.replace(SHARED, partitions=(MAIN,), booking=Rules(users=T
 LEAVES_ALL_OUT = {
     "no such feature": (ResourceRequest(gpus=1, constraint="foo"), "has a feature or an attribute `foo`"),
     "nothing is so": (ResourceRequest(gpus=1, constraint="gpus>=8"), "is what --constraint=gpus>=8 says"),
-    "all excluded": (ResourceRequest(gpus=1, exclude=("n1", "n2")), "it may use no node of partition `main`"),
+    "all excluded": (
+        ResourceRequest(gpus=1, exclude=("n1", "n2")),
+        "it may use no node of partition `main`",
+    ),
 }
 
 

@@ -344,7 +344,7 @@ def test_a_shorter_time_is_offered_with_which_it_could_start_before() -> None:
     assert asked.start_at == 2 * HOUR
     offered = {one.options: one for one in others}
     assert offered["--time=59:00"].start_at == 0
-    assert offered["--time=59:00"].what == "59:00 instead of 2:00:00: over before what is reserved"
+    assert offered["--time=59:00"].what == "59:00 instead of 2:00:00: ends before the reservation"
 
 
 def test_a_reservation_is_offered_to_who_may_use_it() -> None:

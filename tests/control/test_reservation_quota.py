@@ -29,7 +29,7 @@ def of_cpus(count: int, name: str = "talk") -> Booking:
 def test_cpus_count_as_the_share_of_the_gpus_that_they_are(cpus: int, gpu_hours: str) -> None:
     answer = refuse(host_with(0.25), of_cpus(cpus), ALICE)
 
-    assert answer.message == f"this is {gpu_hours} GPU-hours, and 0.25 of 0.25 are left to you"
+    assert answer.message == f"this is {gpu_hours} GPU-hours, and 0.25 of 0.25 are left"
     assert set_(host_with(float(gpu_hours)), of_cpus(cpus), ALICE).is_changed
 
 
@@ -39,9 +39,9 @@ def test_what_was_booked_of_cpus_is_not_left() -> None:
 
     answer = refuse(host, booking("gpus", 1), ALICE)
 
-    assert answer.message == "this is 1 GPU-hours, and 0.5 of 2 are left to you"
+    assert answer.message == "this is 1 GPU-hours, and 0.5 of 2 are left"
     assert refused(host, client.EditOccurrence(name="talk", number=1, duration_s=2 * HOUR), ALICE).message == (
-        "this is 3 GPU-hours, and 2 of 2 are left to you"
+        "this is 3 GPU-hours, and 2 of 2 are left"
     )
 
 
@@ -54,9 +54,7 @@ def test_nodes_without_gpus_count_as_one_each() -> None:
     bare = {"c1": inventory(gpu_count=0), "c2": inventory(gpu_count=0)}
     both = booking(gpus=0, nodes_min=2, is_exclusive=True)
 
-    assert refuse(host_with(1.5, **bare), both, ALICE).message == (
-        "this is 2 GPU-hours, and 1.5 of 1.5 are left to you"
-    )
+    assert refuse(host_with(1.5, **bare), both, ALICE).message == ("this is 2 GPU-hours, and 1.5 of 1.5 are left")
     assert set_(host_with(2, **bare), both, ALICE).is_changed
 
 

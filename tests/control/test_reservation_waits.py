@@ -41,7 +41,7 @@ def test_a_new_reservation_says_which_kind_of_jobs_waits_and_which_setting_chang
 
     fact, hint = note.split("\nhint: ")
     assert fact == (
-        f"jobs without --time in partition `main` have {limit}, so those that need what `talk` keeps wait until"
+        f"jobs without --time in partition `main` have {limit}, so jobs that need resources of `talk` wait until"
         f" @{{{DAY + HOUR}}}"
     )
     assert way_out in hint
@@ -63,8 +63,8 @@ def test_the_jobs_in_the_queue_that_wait_for_its_end_are_named() -> None:
     _, note = set_(host, booking(gpus=2, at=DAY)).notes
 
     assert note == (
-        "3 jobs (2, 5 with no time limit; 3 with 2 d) in the queue wait until `talk` is over"
-        "\nhint: gqctl update JOB --time=23:59:00, or less, lets a job start before"
+        "3 jobs (2, 5 with no time limit; 3 with 2 d) in the queue wait until `talk` ends"
+        "\nhint: gqctl update JOB --time=23:59:00 or less lets a job start before it"
     )
 
 

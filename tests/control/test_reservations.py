@@ -194,8 +194,8 @@ def test_a_running_job_is_not_given_time_that_reaches_into_what_is_reserved() ->
 
     answer = refused(host, client.UpdateJob(job_id=job, time_limit_s=HOUR))
 
-    assert answer.message == f"job {job} cannot have so long: reservation `talk` keeps n1 then"
-    assert answer.hint == "at most --time=15 (minutes, from its start)"
+    assert answer.message == f"job {job} cannot have this time limit: reservation `talk` has n1 from then on"
+    assert answer.hint == "use at most --time=15 (minutes, from its start)"
     host.ask(client.UpdateJob(job_id=job, time_limit_s=15 * 60))
     assert host.job(job).time_limit_s == 15 * 60
 
@@ -224,8 +224,8 @@ def test_a_job_inside_is_not_given_time_beyond_the_end_of_its_reservation() -> N
 
     answer = refused(host, client.UpdateJob(job_id=job, time_limit_s=2 * HOUR))
 
-    assert answer.message == f"job {job} cannot have so long: it runs in reservation `talk`, which ends before"
-    assert answer.hint == "at most --time=60 (minutes, from its start)"
+    assert answer.message == f"job {job} cannot have this time limit: it runs in reservation `talk`, which ends earlier"
+    assert answer.hint == "use at most --time=60 (minutes, from its start)"
 
 
 def test_nobody_pays_for_what_runs_in_a_reservation_for_maintenance() -> None:
@@ -258,7 +258,7 @@ def test_a_conflict_offers_the_earliest_the_fewer_and_the_shorter() -> None:
     answer = refuse(host, booking("c", 4, at=0, length_s=2 * HOUR))
 
     assert answer.code == "conflict"
-    assert "reservation a has some until @{4000}" in answer.message
+    assert "reservation a holds some of them until @{4000}" in answer.message
     assert answer.hint == "4 GPUs for 2 h: earliest @{8640}; 2 GPUs: at once; 4 GPUs for 16 min 40 s: at once"
     assert [(one.begin_at, one.duration_s, one.gpus) for one in answer.offers] == [
         (8640, 7200, 4),
@@ -580,7 +580,7 @@ def test_nobody_came_and_others_have_it_in_the_same_pass() -> None:
     turn = tick(host, 1200)
 
     [released] = [one for one in turn.events if isinstance(one, event.OccurrenceEnded)]
-    assert (released.state, released.why) == (OccurrenceState.RELEASED, "no job began in it within 20 min")
+    assert (released.state, released.why) == (OccurrenceState.RELEASED, "no job started in it within 20 min")
     assert host.controller.wants_plan(1200)
     host.schedule()
     assert host.job(waiting).attempt == 1
@@ -641,7 +641,7 @@ def test_an_empty_one_ends_before_its_time_if_it_says_so() -> None:
 
     [ended] = [one for one in tick(host, 800).events if isinstance(one, event.OccurrenceEnded)]
 
-    assert (ended.state, ended.why) == (OccurrenceState.ENDED, "nothing had run in it for 5 min")
+    assert (ended.state, ended.why) == (OccurrenceState.ENDED, "no job ran in it for 5 min")
 
 
 def test_a_job_that_outlives_it_goes_on_and_has_used_it_until_its_end() -> None:
@@ -695,14 +695,14 @@ def test_what_cannot_go_elsewhere_is_missing_until_the_node_is_back() -> None:
     host.ask(client.UpdateNodes(names=("n1",), action="drain", reason="a fan"))
     tick(host, 1)
     assert (gpus_of(only(host).grants), only(host).missing_gpus) == ({"n2": 4}, 4)
-    assert only(host).why == "n1 is drained, and nothing else is free for 4 GPUs of it"
+    assert only(host).why == "n1 is drained, and no replacement is free for 4 GPUs"
     assert kinds(tick(host, 2)) == []
 
     host.ask(client.UpdateNodes(names=("n1",), action="resume"))
     tick(host, 3)
 
     assert (gpus_of(only(host).grants), only(host).missing_gpus) == ({"n1": 4, "n2": 4}, 0)
-    assert only(host).why == "nothing is missing any more: it has n2, n1"
+    assert only(host).why == "it is complete again: it has n2, n1"
 
 
 def test_a_node_that_is_down_is_said_to_have_failed_and_one_that_is_gone_to_be_removed() -> None:
@@ -714,7 +714,7 @@ def test_a_node_that_is_down_is_said_to_have_failed_and_one_that_is_gone_to_be_r
 
     tick(host, 1)
 
-    assert only(host).why == "n1 failed, n2 was removed, and nothing else is free for 4 GPUs of it"
+    assert only(host).why == "n1 failed, n2 was removed, and no replacement is free for 4 GPUs"
 
 
 def test_a_part_of_what_is_missing_is_better_than_nothing() -> None:
@@ -804,7 +804,7 @@ def test_a_user_has_a_quota_and_is_told_what_is_left() -> None:
     answer = refuse(host, booking("b", 4), ALICE)
     assert (answer.code, answer.message) == (
         "too_many_gpu_hours",
-        "this is 4 GPU-hours, and 2 of 10 are left to you",
+        "this is 4 GPU-hours, and 2 of 10 are left",
     )
     assert refused(host, client.EditOccurrence(name="a", number=1, duration_s=4 * HOUR), ALICE).code == answer.code
     set_(host, booking("b", 2), ALICE)
@@ -850,10 +850,10 @@ def test_the_audit_trail_names_the_reservation() -> None:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MISTAKES: dict[str, tuple[Booking, str, str]] = {
-    "overlap": (booking("b", 8), "conflict", "reservation talk has some until"),
-    "known": (booking(gpus=1), "known_reservation", "`talk` is there already"),
-    "past": (booking("b", at=10), "past_start", "the begin, @{10}, is past"),
-    "no length": (booking("b", length_s=0), "bad_duration", "no length"),
+    "overlap": (booking("b", 8), "conflict", "reservation talk holds some of them until"),
+    "known": (booking(gpus=1), "known_reservation", "`talk` already exists"),
+    "past": (booking("b", at=10), "past_start", "the begin, @{10}, is in the past"),
+    "no length": (booking("b", length_s=0), "bad_duration", "needs a duration"),
     "too large": (booking("b", 9), "impossible", "it asks for 9 GPUs; its nodes have 8"),
     "too large series": (series(gpus=9), "impossible", "9 GPUs"),
     "no such node": (booking("b", 0, nodelist=("n9",), is_exclusive=True), "unknown_node", "`n9` does not exist"),
@@ -861,18 +861,18 @@ MISTAKES: dict[str, tuple[Booking, str, str]] = {
     "no such partition": (booking("b", partition="mian"), "unknown_partition", "`mian` does not exist"),
     "no such account": (booking("b", accounts=("nlp",)), "unknown_account", "`nlp`"),
     "bad name": (booking("a b"), "bad_name", "'a b' is not a name for a reservation"),
-    "a name that means none": (booking("None"), "bad_name", "can be called `None`"),
+    "a name that means none": (booking("None"), "bad_name", "cannot be named `None`"),
     "bad user": (booking("b", users=("a,b",)), "bad_name", "'a,b'"),
     "never": (series(cron="0 0 30 2 *"), "bad_cron", "never comes"),
-    "not before its end": (series(until_at=1500.0), "never", "never comes before the end"),
-    "too often": (series(cron="0 * * * *"), "too_often", "comes again after 1 h"),
-    "too often once": (series(cron="0 20,23 * * *"), "too_often", "comes again after 3 h"),
+    "not before its end": (series(until_at=1500.0), "never", "never occurs before the end"),
+    "too often": (series(cron="0 * * * *"), "too_often", "repeats after 1 h"),
+    "too often once": (series(cron="0 20,23 * * *"), "too_often", "repeats after 3 h"),
     "no cron line": (series(cron="0 20 * *"), "bad_cron", "has 4 fields"),
     "no such zone": (booking("b", zone="Europe/Berlinn"), "unknown_zone", "`Europe/Berlinn`"),
     "neither": (booking("b", at=None), "contradiction", "either a begin or a cron line"),
     "both": (booking("b", cron="0 20 * * *"), "contradiction", "either a begin or a cron line"),
-    "no number": (booking("b", at=float("inf")), "bad_time", "no time"),
-    "beyond calendars": (booking("b", at=2.0**40), "bad_time", "no time that a calendar has"),
+    "no number": (booking("b", at=float("inf")), "bad_time", "not a calendar time"),
+    "beyond calendars": (booking("b", at=2.0**40), "bad_time", "not a calendar time"),
 }
 
 

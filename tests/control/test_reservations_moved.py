@@ -44,7 +44,7 @@ def test_what_no_other_node_has_is_missing_until_a_reload_gives_the_node_back() 
 
     reload(host, 10, partition("n1"), REST)
     assert (gpus_of(only(host).grants), only(host).missing_gpus) == ({"n1": 4}, 4)
-    assert only(host).why == "n2 is no longer in partition main, and nothing else is free for 4 GPUs of it"
+    assert only(host).why == "n2 is no longer in partition main, and no replacement is free for 4 GPUs"
     reload(host, 20, partition("n1", "n2"), REST)
 
     assert (gpus_of(only(host).grants), only(host).missing_gpus) == ({"n1": 4, "n2": 4}, 0)
@@ -57,7 +57,7 @@ def test_of_a_partition_that_went_nothing_is_left() -> None:
     reload(host, 10, partition("n1", name="other"))
 
     assert (only(host).grants, only(host).missing_gpus) == ((), 4)
-    assert only(host).why == "n1 is no longer in partition main, and nothing else is free for 4 GPUs of it"
+    assert only(host).why == "n1 is no longer in partition main, and no replacement is free for 4 GPUs"
 
 
 def test_maintenance_stays_on_the_node() -> None:

@@ -152,7 +152,7 @@ def test_a_job_that_is_suspended_at_its_deadline_is_ended_then_and_one_without_i
         host.handle(Tick(), now)
     host.obey()
 
-    assert (host.job(1).outcome, host.job(1).why) == (Outcome.DEADLINE, "its deadline came while it was suspended")
+    assert (host.job(1).outcome, host.job(1).why) == (Outcome.DEADLINE, "its deadline passed while it was suspended")
     assert host.job(2).state is JobState.RUNNING
 
 
@@ -203,7 +203,7 @@ def test_a_node_that_does_not_know_how_is_named() -> None:
     host.start(submit())
 
     assert suspend(host, 1.0).refused == (
-        (1, "its node n1 runs a gqnode of a version that cannot suspend jobs"),
+        (1, "its node n1 has a gqnode that is too old to suspend jobs"),
     )  # fmt: skip
     assert not [one for one in host.log if isinstance(one, event.JobSuspended)]
 
@@ -212,7 +212,7 @@ def test_operators_suspend_and_owners_do_not() -> None:
     host = CoreHost(SHARED, {"n1": inventory()})
     host.start(submit(), peer=ALICE)
 
-    with pytest.raises(Refusal, match="`gqctl suspend`: for operators only"):
+    with pytest.raises(Refusal, match="`gqctl suspend` is for operators only"):
         host.ask(client.SuspendJobs(job_ids=(1,)), peer=ALICE)
     assert host.ask(client.SuspendJobs(job_ids=(1,)), peer=OLGA) == client.JobsDone(job_ids=(1,))
 
@@ -233,5 +233,5 @@ def test_a_suspended_job_cannot_be_extended() -> None:
     host = running()
     suspend(host, 100.0)
 
-    with pytest.raises(Refusal, match="its time limit stands still with it"):
+    with pytest.raises(Refusal, match="and so is its time limit"):
         host.ask(client.ExtendJob(job_id=1, by_s=60))

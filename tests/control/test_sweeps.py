@@ -58,7 +58,7 @@ def test_no_task_runs_without_its_values_on_a_node_that_does_not_know_them() -> 
 
     assert task.state is JobState.PENDING
     assert "n1" in task.avoid
-    assert "what varies in its sweep" in task.why
+    assert "too old to pass the values of a sweep" in task.why
     host.handle(hello("n2", inventory()))
     host.schedule()
     assert {one.node for one in host.orders if isinstance(one.order, wire.Prepare) and one.order.launch.parameters} == {
@@ -104,12 +104,12 @@ def test_lists_and_the_history_show_the_values_to_the_owner_and_to_nobody_else()
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"sweep": SWEEP}, "the job is no array"),
-        ({"sweep": SWEEP, "array": "0-4"}, "the array has other tasks than the 4 combinations of its sweep"),
+        ({"sweep": SWEEP}, "the job is not an array"),
+        ({"sweep": SWEEP, "array": "0-4"}, "the array has tasks beyond the 4 combinations of its sweep"),
         ({"sweep": (("PATH", ("1",)),), "array": "0"}, "--sweep: `PATH` means something to every program"),
         ({"sweep": (("a", ()),), "array": "0"}, "--sweep: `a` has no values"),
-        ({"array": "0-3", "array_auto": True, "array_throttle": 2}, "both a number of tasks at once and `%auto`"),
-        ({"array_auto": True}, "the job is no array"),
+        ({"array": "0-3", "array_auto": True, "array_throttle": 2}, "both a limit on running tasks and `%auto`"),
+        ({"array_auto": True}, "the job is not an array"),
     ],
 )
 def test_what_no_gqsub_would_send_is_refused(fields: dict[str, Any], said: str) -> None:
@@ -122,7 +122,7 @@ def test_what_no_gqsub_would_send_is_refused(fields: dict[str, Any], said: str) 
 
 def test_a_sweep_has_no_more_tasks_than_the_site_lets_an_array_have() -> None:
     host = host_of(array_tasks=3)
-    with pytest.raises(Refusal, match="the array has 4 tasks, the most that one may have is 3"):
+    with pytest.raises(Refusal, match="the array has 4 tasks, the maximum is 3"):
         host.submit(submit(array="0-3", sweep=SWEEP), peer=ALICE)
 
     host.submit(submit(array="1-3", sweep=SWEEP), peer=ALICE)  # some of the combinations

@@ -365,7 +365,7 @@ def test_a_host_that_cannot_make_a_user_says_so_and_changes_nothing(hosts: dict[
         a.ok("umount", "/usr/sbin/useradd")
 
     assert done.returncode == 1
-    assert "a system user `gq` for gqd cannot be made: useradd says" in done.stderr
+    assert "a system user `gq` for gqd cannot be created: useradd says" in done.stderr
     assert "--user=root lets gqd run as root" in done.stderr
     assert not a.path(CONFIG_PATH).exists()
 

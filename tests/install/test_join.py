@@ -248,7 +248,7 @@ def _for_another(a: Host) -> str:
         [
             (_expired, "the controller does not know this token: it is expired or revoked"),
             (_revoked, "the controller does not know this token: it is expired or revoked"),
-            (_used, "the controller refuses: this token has let a node in already"),
+            (_used, "the controller refuses: this token was already used by a node"),
             (_for_another, "the controller refuses: "),
             (lambda a: STRANGER, "it is not the controller that made this token"),
         ],

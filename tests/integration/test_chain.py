@@ -69,7 +69,7 @@ def test_a_gate_that_fails_ends_the_rest_and_what_it_said_can_be_read(cluster: P
     assert (facts(cluster, gate)["name"], facts(cluster, gate)["exit_code"]) == ("if:train.sh", 3)
     assert "no model here" in cluster.ok("gqlog", gate)
     story = why(cluster, evaluation)
-    assert f"job {train} was to end well and ended badly (CANCELLED)" in story["why"]
+    assert f"job {train} had to succeed and failed (CANCELLED)" in story["why"]
     assert facts(cluster, evaluation)["reason"] == "DependencyNeverSatisfied"
     assert (cluster.workdir / "log").read_text() == "prep cpus=4\n"
 

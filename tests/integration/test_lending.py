@@ -38,7 +38,7 @@ def test_empty_hours_are_filled_until_the_first_job_of_the_reservation_comes(pri
     first = submit(cluster, "-G4", "-t", "5", "--reservation=paper", "--wrap", "sleep 600")
 
     begun = await_state(cluster, first, "RUNNING")
-    assert log.read_text().count("GIVES WAY TO JOB " + first) == 1
+    assert log.read_text().count("PREEMPTED BY JOB " + first) == 1
     [saved_at, *_] = instants(cluster, "JobCheckpointed", job)
     [gone_at] = instants(cluster, "PreemptionDecided", first)
     start_at = datetime.fromisoformat(begun["start_at"]).timestamp()

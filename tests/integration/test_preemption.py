@@ -77,7 +77,7 @@ def test_training_that_saves_its_work_when_told_is_preempted_twice_and_ends_as_i
         await_times(log, " at step ", count)
         other = urgent(cluster)
         await_state(cluster, other, "COMPLETED")
-        assert log.read_text().count("GIVES WAY TO JOB " + other) == 1, "it was told once"
+        assert log.read_text().count("PREEMPTED BY JOB " + other) == 1, "it was told once"
     ended = await_state(cluster, job, "COMPLETED")
 
     assert (cluster.workdir / "result.json").read_text() == undisturbed(tmp_path / "alone", steps)
@@ -101,7 +101,7 @@ def test_one_that_ignores_the_signal_is_ended_after_its_grace_and_the_other_star
     [told], [over] = instants(cluster, "PreemptionDecided", other), instants(cluster, "JobEnding", job)[:1]
     [freed] = instants(cluster, "PartEmptied", job)
     assert over - told >= 1 and freed - over >= 2, "it had its notice, and its grace"
-    assert ended["why"].startswith(f"it gave way to job {other} of {ended['user']} after")
+    assert ended["why"].startswith(f"it was preempted by job {other} of {ended['user']} after")
     assert ended["why"] in cluster.ok("gqwhy", job).replace("\n", "; ")
     await_state(cluster, other, "COMPLETED")
 
@@ -142,7 +142,7 @@ def test_a_controller_and_a_node_that_are_killed_in_between_lose_nothing(private
 
     await_state(cluster, other, "COMPLETED")
     text = "\n".join(lines(cluster, job))
-    assert text.count("told") in (1, 2) and text.count("GIVES WAY") in (1, 2), (
+    assert text.count("told") in (1, 2) and text.count("PREEMPTED BY") in (1, 2), (
         "twice at most, where a crash was between"
     )
     again: Facts = await_state(cluster, job, "RUNNING")
@@ -155,7 +155,7 @@ def test_if_the_other_goes_away_meanwhile_the_job_stays_and_is_told(cluster: Pri
     job = submit(cluster, *WHOLE, "-q", "scavenger", "--signal=B:USR1@30", script=script)
     wait_until(lambda: "begun" in lines(cluster, job), LONG_S, "it runs")
     other = urgent(cluster)
-    wait_until(lambda: f"gives way to job {other}" in cluster.ok("gqwhy", job), LONG_S, "it is to give way")
+    wait_until(lambda: f"is preempted by job {other}" in cluster.ok("gqwhy", job), LONG_S, "it is to give way")
     assert f"job {job} gives way to it" in cluster.ok("gqwhy", other)
 
     cluster.ok("gqdel", other)

@@ -135,7 +135,7 @@ def test_who_does_not_come_loses_it_and_others_have_its_gpus_at_once(private_clu
     [usage] = json.loads(cluster.ok("gqresv", "list", "--usage", "--json"))
     assert (usage["occurrences"], usage["no_shows"], usage["used_gpu_s"]) == (1, 1, 0)
     assert usage["booked_gpu_s"] < 10 * 60 * 2 * GPUS / 2
-    assert "no job began in it within 3 s" in cluster.ok("gqresv", "list", "--occurrences", "--since=1h")
+    assert "no job started in it within 3 s" in cluster.ok("gqresv", "list", "--occurrences", "--since=1h")
 
 
 def test_what_is_refused_is_offered_otherwise_and_each_offer_can_be_had(cluster: PrivateCluster) -> None:
@@ -164,9 +164,9 @@ REFUSED = [
     (["--start=now", "--duration=1h", "--users=no-such-user"], "user `no-such-user` is not known"),
     (["--start=now", "--duration=1h", "--accounts=no-such"], "account `no-such` does not exist"),
     (["--cron=0 0 30 2 *", "--duration=1h"], "never comes: there is no such day"),
-    (["--cron=*/5 * * * *", "--duration=6m"], "comes again after 5 min"),
+    (["--cron=*/5 * * * *", "--duration=6m"], "repeats after 5 min"),
     (["--cron=0 25 * * *", "--duration=6m"], "`25` is not a"),
-    (["--start=now+10m", "--duration=1h", "--gpus=8"], "reservation there has some until"),
+    (["--start=now+10m", "--duration=1h", "--gpus=8"], "reservation there holds some of them until"),
     (["--start=now", "--duration=1h", "--partition=other"], "partition `other` does not exist"),
 ]
 
@@ -312,4 +312,4 @@ def test_asked_for_again_it_is_so_already_and_other_words_change_it(cluster: Pri
     cluster.ok("gqresv", "update", "nightly", "--gpus=3")
     assert occurrences(cluster, "nightly")[0]["gpus"] == 3
     refused = cluster.run("gqresv", "create", "--name=nightly", "--gpus=2", "--start=now", "--duration=1h")
-    assert (refused.returncode, "is there already" in refused.stderr) == (1, True)
+    assert (refused.returncode, "already exists" in refused.stderr) == (1, True)

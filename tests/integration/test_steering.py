@@ -67,7 +67,7 @@ def test_an_extension_that_would_put_off_a_promised_start_is_refused_with_its_na
 
     assert refused.returncode == 1
     assert f"job {waits} of " in refused.stderr and "would start later" in refused.stderr.replace("\n", " ")
-    assert "hint: nothing would be now" in refused.stderr
+    assert "hint: no extension would be granted now" in refused.stderr
     assert cluster.run("gqctl", "extend", job, "1h").returncode == 2, "more, or in all?"
 
 

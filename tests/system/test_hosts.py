@@ -191,7 +191,7 @@ def test_a_host_that_runs_jobs_speaks_for_nobody_who_has_none_there(cluster: Hos
     refused = cluster.net.hosts["b"].run("gqsub", "--wrap", "true")
 
     assert refused.returncode == 1
-    assert "node b cannot vouch for root: it is no login node" in refused.stderr
+    assert "node b cannot vouch for root: it is not a login node" in refused.stderr
 
 
 def test_a_relayed_request_that_is_refused_says_why_as_anywhere(cluster: HostCluster) -> None:
@@ -409,7 +409,7 @@ def test_a_second_host_with_the_keys_of_a_node_that_is_there_is_turned_away(
     stranger.path(CONFIG_PATH).write_text(cluster.config.replace(f"{SUBNET}.3", stranger.address))
     gqnode = cluster.start_gqnode(stranger, "c")
 
-    gqnode.await_log(f"node c is there already, at {cluster.net.hosts['c'].address}")
+    gqnode.await_log(f"node c already exists, at {cluster.net.hosts['c'].address}")
     assert gqnode.process.wait(LONG_S) == 1
 
 

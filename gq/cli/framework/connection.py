@@ -163,9 +163,11 @@ def missing_job(client: Client, word: JobWord, otherwise: Refusal | None = None)
         message = f"array {word.job_id} has no task {format_tasks(word.tasks)}"
         return Refusal("unknown_task", message, f"it had {format_tasks(tasks, 4)}")
     if parts:
-        return Refusal("not_an_array", f"job {word.job_id} is no array, and has no tasks", f"name it as {word.job_id}")
+        return Refusal(
+            "not_an_array", f"job {word.job_id} is not an array and has no tasks", f"name it as {word.job_id}"
+        )
     return otherwise or Refusal(
-        "unknown_job", f"job {word} does not exist", "gqstat lists the queue, gqacct what has ended"
+        "unknown_job", f"job {word} does not exist", "gqstat lists the queue, gqacct ended jobs"
     )
 
 

@@ -100,15 +100,17 @@ def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
         below = max(path.index(account.name) + 1 for path in paths if account.name in path)
     if account.name != ROOT and above + below > MAX_DEPTH:
         message = (
-            f"account `{account.name}` would make the tree {above + below} levels deep; at most {MAX_DEPTH} can be"
+            f"account `{account.name}` would make the tree {above + below} levels deep; the maximum is {MAX_DEPTH}"
         )
-        raise Refusal("too_deep", message, "choose a parent that is nearer to the root")
+        raise Refusal("too_deep", message, "choose a parent nearer to the root")
 
 
 def _refuse_more_than_own(caller: Caller, cluster: Cluster, before: AccountInfo | None, account: AccountInfo) -> None:
     """`Denied` if a coordinator sets the Unix group, or guarantees GPUs that the accounts above do not have."""
     if account.group != (before.group if before is not None else ""):
-        message = f"the Unix group of account `{account.name}` is for operators to set: it says whose jobs go there"
+        message = (
+            f"the Unix group of account `{account.name}` can be set by operators only: its members may use the account"
+        )
         raise Denied("not_operator", message, "add members one by one, or ask an operator")
     more = account.guaranteed_gpus or 0
     if more <= (before.guaranteed_gpus or 0 if before is not None else 0):
@@ -118,8 +120,14 @@ def _refuse_more_than_own(caller: Caller, cluster: Cluster, before: AccountInfo 
         account_name for account_name in path if account_name in caller.coordinates and account_name in cluster.accounts
     ]
     if all(cluster.accounts[account_name].guaranteed_gpus is None for account_name in own):
-        message = f"account `{account.name}` cannot be guaranteed {more} GPUs: none of your accounts above it has any"
-        raise Denied("not_operator", message, "operators guarantee GPUs to your account; you deal those out")
+        message = (
+            f"account `{account.name}` cannot be guaranteed {more} GPUs: no account of yours above it has a guarantee"
+        )
+        raise Denied(
+            "not_operator",
+            message,
+            "ask an operator to guarantee GPUs to your account, which you can divide",
+        )
 
 
 def _refuse_guarantees(cluster: Cluster, account: AccountInfo) -> None:
@@ -151,19 +159,21 @@ def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> cli
     name, cluster = body.name, draft.cluster
     known_account(cluster, name)
     if name in (ROOT, DEFAULT_ACCOUNT):
-        raise Refusal("always_there", f"account `{name}` is always there", "only others can be removed")
+        raise Refusal("always_there", f"account `{name}` is built in and cannot be removed")
     below = [one.name for one in cluster.accounts.values() if one.parent == name]
     if below:
-        raise Refusal("in_use", f"account `{name}` has accounts below it: {_some(below)}", "move or remove those first")
+        raise Refusal(
+            "in_use", f"account `{name}` has accounts below it: {_some(below)}", "move or remove these accounts first"
+        )
     if jobs := cluster.tallies.of((Holder.ACCOUNT, name, "")).submitted.get("jobs", 0):
         raise Refusal("in_use", f"account `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
     users = list(cluster.associations.users_of_account.get(name, ()))
     by_hand = [one for one in users if not cluster.members[one, name].info.from_group]
     if by_hand:
-        raise Refusal("in_use", f"account `{name}` has members: {_some(by_hand)}", "remove those first")
+        raise Refusal("in_use", f"account `{name}` has members: {_some(by_hand)}", "remove these members first")
     qos = [one.name for one in cluster.qos.values() if name in one.accounts]
     if qos:
-        raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change the QOS first")
+        raise Refusal("in_use", f"QOS {_some(qos)} names account `{name}`", "change this QOS first")
     limit.remove_all(draft, Holder.ACCOUNT, name)
     for user in users:
         draft.emit(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
@@ -195,7 +205,11 @@ def decide_set_member(draft: TurnBuilder, caller: Caller, body: client.SetMember
     is_there = known is not None and not (body.is_new and known.info.from_group)
     _refuse_wrong_newness("user", f"{info.user}` in account `{info.account}", is_there, body.is_new)
     if known is None and len(cluster.members) >= (most := MEMBERS_PER_ACCOUNT * draft.policy.limits.accounts):
-        raise Refusal("too_many_members", f"there are {most} members already", "raise limits.accounts in gq.toml")
+        raise Refusal(
+            "too_many_members",
+            f"accounts already have {most} members in all, the maximum",
+            "raise limits.accounts in gq.toml",
+        )
     if info.is_default:
         _take_default(draft, caller, info)
     if known is None or known.info != info:
@@ -242,8 +256,8 @@ def decide_remove_member(draft: TurnBuilder, body: client.RemoveMember) -> clien
     if member.usage.value_at(draft.now, cluster.half_life_s) < FORGOTTEN_S:
         draft.emit(event.MemberRemoved(at=draft.now, user=user, account=account))
     elif member.info.from_group:
-        message = f"user {user} was not added to account `{account}`, and is kept only for what was used there"
-        raise Refusal("not_added", message, "who is in the account's Unix group is taken out of that")
+        message = f"user {user} was not added to account `{account}` by hand; the record only keeps past usage"
+        raise Refusal("not_added", message, "remove a member of the account's Unix group from that group")
     else:
         info = msgspec.structs.replace(member.info, shares=1, is_default=False, from_group=True)
         draft.emit(event.MemberSet(at=draft.now, member=info))
@@ -261,9 +275,11 @@ def decide_set_qos(draft: TurnBuilder, body: client.SetQos) -> client.Done:
     _refuse_bad_text("description", qos.description)
     if not (math.isfinite(qos.usage_factor) and 0 <= qos.usage_factor <= MAX_FACTOR):
         message = f"the usage factor {qos.usage_factor} is not between 0 and {MAX_FACTOR:.0f}"
-        raise Refusal("bad_number", message, "1 bills what is used, 0 nothing, 2 twice as much")
+        raise Refusal("bad_number", message, "1 bills usage in full, 0 bills nothing, 2 bills double")
     if qos.max_time_s is not None and qos.max_time_s < 1:
-        raise Refusal("bad_number", f"a longest time of {qos.max_time_s} s lets no job run", "leave it out: unlimited")
+        raise Refusal(
+            "bad_number", f"a maximum time of {qos.max_time_s} s would let no job run", "leave it out for no maximum"
+        )
     for user in qos.users:
         refuse_bad_user("user", user)
     for group in qos.groups:
@@ -282,17 +298,17 @@ def decide_set_qos(draft: TurnBuilder, body: client.SetQos) -> client.Done:
 def _refuse_bad_preemption(cluster: Cluster, qos: QosInfo) -> None:
     """`Refusal` for bad preemption settings, above all for QOS that would preempt each other in a circle."""
     if not 0 <= qos.min_run_s <= MAX_SECONDS:
-        raise Refusal("bad_number", f"the least time to run {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
+        raise Refusal("bad_number", f"the minimum run time {qos.min_run_s} is not between 0 and {MAX_SECONDS}")
     if qos.borrows_reserved and qos.preempt_mode is PreemptMode.OFF:
-        message = f"jobs of QOS `{qos.name}` give way to nobody, so they cannot borrow what is reserved"
+        message = f"jobs of QOS `{qos.name}` are never preempted, so they cannot borrow reserved resources"
         raise Refusal("bad_preemption", message, "--preempt-mode=requeue, cancel or suspend, or --borrows-reserved=no")
     for name in qos.preempts:
         if name != qos.name:
             known_qos(cluster, name)
     known = with_built_in(cluster.qos) | {qos.name: qos}
     if qos.name in _preempted(known, qos.preempts):
-        message = f"QOS `{qos.name}` would preempt itself, by way of what it preempts"
-        raise Refusal("bad_preemption", message, "jobs that take turns in ending each other get nothing done")
+        message = f"QOS `{qos.name}` would preempt itself through the QOS that it preempts"
+        raise Refusal("bad_preemption", message, "break the circle: jobs that preempt each other make no progress")
 
 
 def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, None]:
@@ -312,19 +328,23 @@ def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done
     name, cluster = body.name, draft.cluster
     known_qos(cluster, name)
     if name in BUILT_IN_QOS and name not in cluster.qos:
-        raise Refusal("always_there", f"QOS `{name}` is always there", "only others can be removed")
+        raise Refusal("always_there", f"QOS `{name}` is built in and cannot be removed")
     others = [one.name for one in cluster.qos.values() if name in one.preempts and name not in BUILT_IN_QOS]
     if others:
-        raise Refusal("in_use", f"QOS `{name}` is preempted by {_some(others)}", "change that first")
+        raise Refusal("in_use", f"QOS `{name}` is preempted by {_some(others)}", "change these QOS first")
     if jobs := cluster.tallies.of((Holder.QOS, name, "")).submitted.get("jobs", 0):
         raise Refusal("in_use", f"QOS `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
     accounts = [one.name for one in cluster.accounts.values() if one.default_qos == name]
     if accounts:
-        raise Refusal("in_use", f"QOS `{name}` is the default of account {_some(accounts)}", "give those another first")
+        raise Refusal(
+            "in_use",
+            f"QOS `{name}` is the default of account {_some(accounts)}",
+            "give these accounts another default first",
+        )
     limit.remove_all(draft, Holder.QOS, name)
     draft.emit(event.QosRemoved(at=draft.now, name=name))
     draft.volatile.wants_plan = True
-    return client.Done(text=f"QOS {name} is again as it was at first" if name in BUILT_IN_QOS else "")
+    return client.Done(text=f"QOS {name} has its initial settings again" if name in BUILT_IN_QOS else "")
 
 
 # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -338,9 +358,9 @@ def _refuse_bad_text(what: str, text: str) -> None:
 def _refuse_wrong_newness(noun: str, name: str, is_there: bool, is_new: bool) -> None:
     verb = noun.lower()
     if is_new and is_there:
-        raise Refusal(f"known_{verb}", f"{noun} `{name}` is there already", f"gqctl {verb} set changes it")
+        raise Refusal(f"known_{verb}", f"{noun} `{name}` already exists", f"gqctl {verb} set changes it")
     if not is_new and not is_there:
-        raise Refusal(f"unknown_{verb}", f"{noun} `{name}` does not exist", f"gqctl {verb} add makes it")
+        raise Refusal(f"unknown_{verb}", f"{noun} `{name}` does not exist", f"gqctl {verb} add creates it")
 
 
 def _some(names: Iterable[str]) -> str:

@@ -186,7 +186,7 @@ def _default_account(cluster: Cluster, policy: Policy, user: User) -> str:
     names = accounts_of(cluster, user)
     is_nowhere = names == [DEFAULT_ACCOUNT] and _is_in_by_default(cluster, user)
     if policy.accounting.require and is_nowhere:
-        message = f"user {user.name} is in no account, and this cluster takes jobs only of those who are in one"
+        message = f"user {user.name} is in no account, and this cluster accepts jobs only from members of an account"
         raise Refusal("no_account", message, f"ask for `gqctl user add {user.name} --account=NAME`")
     return default_among(cluster, user.name, names)
 
@@ -243,7 +243,7 @@ def refuse_partition(cluster: Cluster, user: User, account: str, qos: str, parti
         raise Refusal("partition_access", message, "choose another with --partition; gqinfo lists them")
     if partition.qos and qos not in partition.qos:
         listed = ", ".join(f"`{one}`" for one in partition.qos[:MAX_LISTED])
-        message = f"partition `{partition.name}` takes no jobs of QOS `{qos}`"
+        message = f"partition `{partition.name}` does not accept jobs of QOS `{qos}`"
         raise Refusal("partition_qos", message, f"ask for one of {listed} with --qos, or another partition")
 
 
@@ -260,7 +260,7 @@ def _whom(listed: QosInfo | Partition) -> str:
 def refuse_nodes(partition: Partition, shape: Shape) -> None:
     most = partition.max_nodes
     if most is not None and shape.nodes_min > most:
-        message = f"it asks for {shape.nodes_min} nodes; a job of partition `{partition.name}` may have {most}"
+        message = f"the job asks for {shape.nodes_min} nodes; partition `{partition.name}` allows at most {most} a job"
         raise Refusal("max_nodes", message, f"ask for at most --nodes={most}, or another partition")
 
 
@@ -307,5 +307,5 @@ def time_limit_under(qos: QosInfo, asked_s: int | None, time_limit_s: int | None
 def too_long(asked_s: int, whose: str, most: int, otherwise: str = "") -> Refusal:
     """A time limit that was asked for is over the maximum; 0 asks for none."""
     asked = spoken_duration(asked_s) if asked_s else "unlimited"
-    message = f"the time limit ({asked}) is over the maximum of {whose}, {spoken_duration(most)}"
+    message = f"the time limit ({asked}) exceeds the maximum of {whose}, {spoken_duration(most)}"
     return Refusal("time_limit", message, f"ask for at most --time={format_duration(most)}{otherwise}")

@@ -70,21 +70,25 @@ def _as_kept(limit: LimitInfo) -> LimitInfo:
         close = nearest(resource, list(LIMITED))
         listed = f"{', '.join(LIMITED)} and gpus:TYPE can be limited"
         hint = f"did you mean `{close}`? {listed}" if close else listed
-        raise Refusal("unknown_resource", f"`{resource[:80]}` is nothing that can be limited", hint)
+        raise Refusal("unknown_resource", f"`{resource[:80]}` is not a resource that can be limited", hint)
     if not (math.isfinite(limit.most) and 0 <= limit.most <= MAX_MOST):
         raise Refusal("bad_number", f"a limit of {limit.most} is not between 0 and {MAX_MOST:.0f}")
     if resource not in BUDGETS and limit.most != int(limit.most):
         message = f"a limit of {limit.most} {explain_limits.things(resource)} is not a whole number"
-        raise Refusal("bad_number", message, "only GPU-hours may be parts")
+        raise Refusal("bad_number", message, "only GPU-hours may be fractions")
     if resource == "time" and not limit.most:
-        raise Refusal("bad_number", "a time limit of 0 would let nothing run", "limit gpus or jobs to 0 to shut it out")
+        raise Refusal(
+            "bad_number", "a time limit of 0 would let nothing run", "limit gpus or jobs to 0 to let no job start"
+        )
     if limit.per_user and (limit.holder is Holder.USER or resource in PER_JOB):
         what = "a user" if limit.holder is Holder.USER else f"the {LIMITED[resource]}"
-        message = f"a limit of {what} is one of each user already"
-        raise Refusal("bad_limit", message, "leave out --per-user, which is for what users of an account or QOS share")
+        message = f"a limit of {what} already applies to each user"
+        raise Refusal(
+            "bad_limit", message, "leave out --per-user; it is for resources that users of an account or QOS share"
+        )
     if resource in AT_START_ONLY and limit.at is not LimitAt.START:
-        message = f"{LIMITED[resource]} can be limited at the start only"
-        raise Refusal("bad_limit", message, "limit pending_jobs to bound what is queued")
+        message = f"{LIMITED[resource]} can be limited only at the start of a job"
+        raise Refusal("bad_limit", message, "limit pending_jobs to limit the queue")
     at = LimitAt.SUBMIT if resource in AT_SUBMIT_ONLY else limit.at
     return msgspec.structs.replace(limit, at=at, used=None)
 

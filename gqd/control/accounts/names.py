@@ -30,5 +30,5 @@ def refuse_bad_user(noun: str, name: str) -> None:
 def refuse_too_many(draft: TurnBuilder) -> None:
     cluster, most = draft.cluster, draft.policy.limits.accounts
     if len(cluster.accounts) + len(cluster.qos) + len(cluster.limits) >= most:
-        message = f"there are {most} accounts, QOS and limits already, the most that there may be"
+        message = f"the cluster already has {most} accounts, QOS and limits, the maximum"
         raise Refusal("too_many_accounts", message, "remove some, or raise limits.accounts in gq.toml")

@@ -114,7 +114,7 @@ def _refuse_unknown(tree: Tree, body: client.ListShares) -> None:
     users = sorted({user for user, _ in tree.users})
     for user in (*body.users, *filter(None, [body.explain])):
         if user not in users:
-            hint = suggestion(user, users, "whoever has submitted a job is in one; gqshare lists them")
+            hint = suggestion(user, users, "a user's first job adds the user to an account; gqshare lists the users")
             raise Refusal("unknown_user", f"user `{user}` is in no account", hint)
     for account in body.accounts:
         if account not in tree.accounts:
@@ -215,25 +215,25 @@ def _explain_member(
     ranked = list(tree.users.values())
     before = sum(1 for one in ranked if one.fair_share > branch.fair_share)
     equal = sum(1 for one in ranked if one.fair_share == branch.fair_share) - 1
-    as_well = f", {equal} at the same place" if equal else ""
+    as_well = f", {equal} rank equal" if equal else ""
     yield (
         f"In account {account}, {branch.user} has a fair-share of {branch.fair_share:.3f}: "
-        f"{before} of {len(ranked) - 1} others stand before{as_well}."
+        f"{before} of {len(ranked) - 1} other users rank higher{as_well}."
     )
     yield _points_of(cluster, policy, branch, now)
     path = account_path(cluster.accounts, account)
     for place, name in enumerate(path[:-1]):
         yield _standing(tree.accounts[name], tree.accounts[path[place + 1]])
     yield _standing(branch, tree.accounts[account])
-    yield "Whoever is in an account that had less than is due stands before everybody in one that had more."
+    yield "Users of an account that is under its share rank above all users of an account that is over its share."
     yield _forgetting(cluster.half_life_s)
 
 
-_MORE_THAN_IS_DUE = (
-    "neither its user nor its account had",
-    "its user had, and its account had not",
-    "its account had, and its user had not",
-    "its account and its user both had",
+_OVER_SHARE = (
+    "neither the job's user nor its account is over the share due",
+    "the job's user is over the share due, its account is not",
+    "the job's account is over the share due, its user is not",
+    "the job's account and its user are both over the share due",
 )
 """Texts indexed by band (`gqd.sched.priority.share_debt`)."""
 
@@ -243,24 +243,24 @@ def _points_of(cluster: Cluster, policy: Policy, branch: Branch, now: float) -> 
     band = bands(cluster, now, member)[member]
     whole = weights.due + weights.fair_share
     points = round(weights.due * (1.0 - band / (BANDS - 1))) + round(weights.fair_share * branch.fair_share)
-    why = f"of those who have jobs now, {_MORE_THAN_IS_DUE[band]} more than is due"
+    why = f"among users with jobs now, {_OVER_SHARE[band]}"
     return f"Each job gets {points} of {whole:g} points: {why}."
 
 
 def _forgetting(half_life_s: float | None) -> str:
     if half_life_s is None:
-        return "Nothing of what was used is forgotten."
+        return "Past usage never decays."
     days, rest_s = divmod(half_life_s, 86400.0)
     span = format_duration(half_life_s) if rest_s else "day" if days == 1 else f"{days:.0f} days"
-    return f"Half of what was used is forgotten every {span}."
+    return f"Past usage decays by half every {span}."
 
 
 def _standing(branch: Branch, above: Branch) -> str:
-    who = branch.user or f"Account {branch.account}"
+    who = branch.user or f"account {branch.account}"
     where = "the cluster" if above.account == ROOT else f"account {above.account}"
-    due = f"{who} is due {branch.level_shares:.1%} of {where} ({branch.shares} of its shares)"
+    due = f"The share of {who} is {branch.level_shares:.1%} of {where} ({branch.shares} of its shares)"
     if not branch.usage:
-        return f"{due} and has used nothing."
+        return f"{due}; its usage is 0."
     used = f"{branch.usage / HOUR:.2f} of {above.usage / HOUR:.2f} weighted GPU-hours ({branch.level_usage:.1%})"
     word = "as much as" if branch.level_fs == 1.0 else "less than" if branch.level_fs > 1.0 else "more than"
-    return f"{due} and has used {used}: {word} is due (level fair-share {branch.level_fs:.3f})."
+    return f"{due}; its usage is {used}, {word} the share (level fair-share {branch.level_fs:.3f})."

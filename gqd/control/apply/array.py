@@ -91,7 +91,7 @@ def apply_tasks_cancelled(cluster: Cluster, fact: event.ArrayTasksCancelled) -> 
     record, array = _record(cluster, fact.array_job_id)
     next_state(record.state, event.ArrayTasksCancelled)
     tasks = unpack_tasks(fact.tasks)
-    assert tasks and not tasks & ~array.waiting, f"array {record.job_id} was to cancel tasks that do not wait in it"
+    assert tasks and not tasks & ~array.waiting, f"array {record.job_id} cannot cancel tasks that are not pending in it"
     array.waiting &= ~tasks
     array.cancelled |= tasks
     _shrink(cluster, record, array, tasks.bit_count())

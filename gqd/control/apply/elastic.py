@@ -112,7 +112,7 @@ def _is_over(cluster: Cluster, agreement: Agreement, ended: Job) -> bool:
 
 def apply_given_up(cluster: Cluster, fact: event.GpusGivenUp) -> None:
     attempt = cluster.attempts[fact.attempt_id]
-    assert _elastic(attempt).keeps is not None, f"{fact.attempt_id} was to give up nothing"
+    assert _elastic(attempt).keeps is not None, f"{fact.attempt_id} has nothing to release"
     before = attempt.grants[0]
     cluster.change_grant(attempt, staying(attempt, before))
     _count(cluster, attempt, (before,), fact.at, fact.billing)

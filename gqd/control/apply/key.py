@@ -9,7 +9,7 @@ from gqd.state.records import Key
 
 
 def apply_added(cluster: Cluster, fact: event.KeyAdded) -> None:
-    assert fact.public not in cluster.keys, f"key {fact.public} is there already"
+    assert fact.public not in cluster.keys, f"key {fact.public} already exists"
     key = Key(
         public=fact.public,
         kind=fact.kind,

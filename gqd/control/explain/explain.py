@@ -429,8 +429,8 @@ def _hint_of_nodes(wait: planned.Unavailable) -> str:
         return f"gqctl node resume {node} ends the back-off"
     if why == snapshot.BEING_CLEANED:
         return "it is free when that is over"
-    if why.startswith(("lost", "not heard")):
-        return f"start gqnode on {node}, or see why it is not heard"
+    if why.startswith(("lost", "not connected")):
+        return f"start gqnode on {node}, or check why it does not respond"
     return f"gqctl node resume {node} brings it back" + (" (with --gpu for one GPU)" if why.startswith("short") else "")
 
 
@@ -476,7 +476,7 @@ def _giving_way(cluster: Cluster, job: Job) -> str:
     if attempt.preemption is None:
         return ""
     then = "stands still from" if attempt.preemption.parks else "is ended by"
-    return f"; it gives way {preemptor_phrase(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
+    return f"; it is preempted {preemptor_phrase(cluster, attempt)}, and {then} {_mark(attempt.preemption.ends_at)}"
 
 
 def _with_past(story: Explanation, job: Job) -> Explanation:

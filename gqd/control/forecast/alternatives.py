@@ -187,7 +187,7 @@ def _before_what_is_reserved(
     before = "no time limit" if asked.time_limit_s is None else format_duration(asked.time_limit_s)
     for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MAX_RESERVED):
         limit = format_duration(time_s)
-        what = f"{limit} instead of {before}: over before what is reserved"
+        what = f"{limit} instead of {before}: ends before the reservation"
         yield Variant(f"--time={limit}", what, msgspec.structs.replace(spec, time_limit_s=time_s), "time", time_s // 60)
 
 

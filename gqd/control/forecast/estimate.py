@@ -124,7 +124,9 @@ class ForecastQueue:
         if any(waiting.request_id == task.request_id for waiting in self._tasks):
             return  # the client repeated its request
         if len(self._tasks) >= MAX_WAITING:
-            raise Refusal("busy", f"{MAX_WAITING} such questions are being worked on already", "try again in a moment")
+            raise Refusal(
+                "busy", f"{MAX_WAITING} requests of this kind are already in progress", "try again in a moment"
+            )
         self._tasks.append(task)
         self._work_quickly(draft)
 
@@ -135,7 +137,9 @@ class ForecastQueue:
     def enqueue_request(self, draft: TurnBuilder, request: EstimateRequest) -> None:
         self._requests = [waiting for waiting in self._requests if waiting.request_id != request.request_id]
         if len(self._requests) >= MAX_WAITING:
-            raise Refusal("busy", f"{MAX_WAITING} such questions are being worked on already", "try again in a moment")
+            raise Refusal(
+                "busy", f"{MAX_WAITING} requests of this kind are already in progress", "try again in a moment"
+            )
         self._requests.append(request)
         self._work_quickly(draft)
 
@@ -212,17 +216,19 @@ def known_start(cluster: Cluster, volatile: Volatile, job_id: JobId) -> StartEst
     position, made_at = volatile.positions[job_id], volatile.estimates_at
     reached, start_at = volatile.reached.get(cluster.jobs[job_id].partition, (0, 0.0))
     if not reached:
-        return StartEstimate(job_id=job_id, position=position, why="it is too far behind in the queue for an estimate")
+        return StartEstimate(
+            job_id=job_id, position=position, why="the job is too far back in the queue for an estimate"
+        )
     return StartEstimate(
         job_id=job_id,
         position=position,
         start_at=made_at + (start_at - made_at) * max(1.0, position / reached),
-        why=f"a guess: as the {reached} before it in its partition go",
+        why=f"a rough estimate from the {reached} jobs before it in its partition",
     )
 
 
 def _not_yet(job_id: JobId) -> StartEstimate:
-    return StartEstimate(job_id=job_id, position=0, why="it has not been estimated yet; it will be in a moment")
+    return StartEstimate(job_id=job_id, position=0, why="the estimate is not ready yet; ask again in a moment")
 
 
 # ── input of the forecast ─────────────────────────────────────────────────────────────────────────────────────────
@@ -431,13 +437,13 @@ class QueueForecastTask:
         if plan is None and job.hold is None and job.dependency is None:
             return StartEstimate(job_id=job.job_id, position=position)  # the forecast did not reach it
         if plan is not None and isinstance(plan.waits.get(job.job_id), CoresReservedForGpus):
-            why = f"{explain.never_because(cluster, job, plan)}; whether and when others take these cannot be told"
+            why = f"{explain.never_because(cluster, job, plan)}; its start on other CPUs cannot be estimated"
             return StartEstimate(job_id=job.job_id, position=position, why=why)
         never = explain.without_private(explain.never_because(cluster, job, plan), job)  # every user may see it
         if plan is not None and may_come_again(cluster, plan.waits.get(job.job_id)):
-            return StartEstimate(job_id=job.job_id, position=position, why=f"{never}; when it starts cannot be told")
+            return StartEstimate(job_id=job.job_id, position=position, why=f"{never}; its start cannot be estimated")
         if job.hold is None and (hangs_on_failure(cluster, job) or self._depends_on_late_job(cluster, job)):
-            why = f"{never}; whether and when cannot be told"
+            why = f"{never}; whether and when it starts cannot be estimated"
             return StartEstimate(job_id=job.job_id, position=position, why=why)
         return StartEstimate(job_id=job.job_id, position=position, never=never)
 
@@ -474,7 +480,7 @@ def too_late(rehearsal: Forecast, job_id: JobId) -> str:
     last_at = rehearsal.missed.get(job_id)
     if last_at is None:
         return ""
-    return f"no room for it is expected by @{{{int(last_at)}}}, when it would have to start for its deadline"
+    return f"it is not expected to start by @{{{int(last_at)}}}, the latest start for its deadline"
 
 
 def _note_first(draft: TurnBuilder, job_ids: Iterable[JobId]) -> None:

@@ -89,16 +89,16 @@ def decide_extend(draft: TurnBuilder, forecasts: ForecastQueue, request: ClientR
 
 def _checked_extension(draft: TurnBuilder, target: Job, by_s: int) -> Extension:
     if not 0 < by_s <= MAX_SECONDS:
-        raise Refusal("bad_number", f"{by_s} s is no extension", "for example `gqctl extend 12 +2h`")
+        raise Refusal("bad_number", f"{by_s} s is not an extension", "for example `gqctl extend 12 +2h`")
     attempt = draft.cluster.attempts[target.attempt_id]
     limit_s = time_limit_of(target, attempt)
     if limit_s is None or target.time_limit_s is None:
-        raise Refusal("no_time_limit", f"job {target.label} has no time limit that could be extended")
+        raise Refusal("no_time_limit", f"job {target.label} has no time limit to extend")
     if attempt.suspended_at is not None:
-        raise Refusal("suspended", f"job {target.label} is suspended, and its time limit stands still with it")
+        raise Refusal("suspended", f"job {target.label} is suspended, and so is its time limit")
     if attempt.preemption is not None:
-        message = f"job {target.label} gives way to another job: no time limit keeps it"
-        raise Refusal("gives_way", message, "gqwhy says to whom")
+        message = f"job {target.label} is being preempted: a longer time limit would not keep it running"
+        raise Refusal("gives_way", message, "gqwhy names the preemptor")
     assert attempt.start_at is not None, f"job {target.label} runs and has not started"
     return Extension(target.job_id, target.label, by_s, limit_s, attempt.start_at + limit_s + attempt.suspended_s)
 
@@ -433,8 +433,12 @@ def _may_meet(kept: tuple[Grant, ...], held: tuple[Grant, ...]) -> bool:
 def _granted(draft: TurnBuilder, target: Job, extension: Extension, max_s: int, why_not: str) -> client.Extended:
     if max_s < extension.by_s:
         word = spoken_duration(extension.by_s)
-        hint = f"at most +{format_duration(max_s)} would be granted now" if max_s > 0 else "nothing would be now"
-        raise Refusal("not_extended", f"job {extension.label} cannot have {word} more: {why_not}", hint)
+        hint = (
+            f"at most +{format_duration(max_s)} would be granted now"
+            if max_s > 0
+            else "no extension would be granted now"
+        )
+        raise Refusal("not_extended", f"job {extension.label} cannot be extended by {word}: {why_not}", hint)
     fact = _updated(draft, target, extension.by_s)
     draft.emit(fact)
     draft.volatile.wants_plan = True

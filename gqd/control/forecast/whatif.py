@@ -102,7 +102,7 @@ def decide_what_if(
     queue_input = queue_input_of(draft.cluster, draft.policy, draft.volatile, draft.now)
     asked = job.prepare(draft, who, request, body.spec).fact
     first = first_of(body.spec)
-    what = f"as asked; all times are those of {first}" if first else "as asked"
+    what = f"as asked; all times are for {first}" if first else "as asked"
     trial = _Trial(suppose(draft, queue_input, asked))
     forecasts.add(
         draft,
@@ -252,7 +252,7 @@ def _why_not(cluster: Cluster, supposed: Job, plan: Plan | None) -> str:
     if supposed.spec.is_held:
         return "it would be held"
     if plan is None and supposed.dependency is None:
-        return "when it would start is too far ahead to be known"
+        return "its start is too far ahead to estimate"
     if supposed.dependency is not None:
         return f"it would wait for {format_dependency(supposed.dependency)}"
     return f"it would wait: {explain.never_because(cluster, supposed, plan)}"
@@ -263,7 +263,7 @@ class _TestTask:
         self.request_id: RequestId | None = request.request_id
         self._request = request
         self._supposed = supposed
-        self._first = f"; this is of {first}" if first else ""
+        self._first = f"; this is for {first}" if first else ""
         self._trial = _Trial(supposed)
 
     def step(self, budget: int) -> bool:
@@ -292,7 +292,7 @@ def _surety(seen: Prediction) -> str:
     if seen.expected is None or seen.p90_at is None or seen.p90_at <= seen.expected.starts_at:
         return ""
     at = f"@{{{int(seen.p90_at)}}}"
-    return f"; it would start by {at} at the latest" if seen.is_promised else f"; by {at} if others run late"
+    return f"; it would start by {at} at the latest" if seen.is_promised else f"; by {at} if other jobs run late"
 
 
 class _Tried(NamedTuple):
@@ -369,7 +369,7 @@ class _WhatIfTask:
             self._resume(self._search, entry)
 
     def _resume(self, search: Search, entry: ForecastStart | None, is_first: bool = False) -> None:
-        assert self._searches is not None, "a search goes on before the request as asked has been rehearsed"
+        assert self._searches is not None, "a search continues before the forecast of the original request"
         try:
             variant = next(search) if is_first else search.send(entry)
         except StopIteration:
@@ -418,7 +418,7 @@ class _WhatIfTask:
 
 def _entry(tried: _Tried) -> ForecastStart:
     entry = tried.trial.entry
-    assert entry is not None, f"{tried.variant.options} starts at no time"
+    assert entry is not None, f"{tried.variant.options} has no start"
     return entry
 
 

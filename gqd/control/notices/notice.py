@@ -398,7 +398,7 @@ def query_events(draft: TurnBuilder, who: Caller, request: ClientRequest, body: 
     for name in body.types:
         if name not in TYPES:
             close = nearest(name, list(TYPES))
-            hint = f"did you mean `{close}`?" if close else "the column kind of the table events has them"
+            hint = f"did you mean `{close}`?" if close else "the column `kind` of the table `events` lists the names"
             raise Refusal("unknown_event", f"there is no event `{name[:40]}`", hint)
     wait_s = min(max(body.wait_s, 0.0), MAX_WAIT_S)
     query = msgspec.structs.replace(body, limit=page, wait_s=wait_s)

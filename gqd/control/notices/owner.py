@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 RESERVATION, CRON = "reservation", "cron"
 _WORDS = {
-    OccurrenceState.RELEASED: "was released, for nobody used it",
-    OccurrenceState.FAILED: "could not be kept",
+    OccurrenceState.RELEASED: "was released because it was unused",
+    OccurrenceState.FAILED: "failed",
 }
 """The ends of an occurrence that its owner did not ask for, in words."""
 
@@ -60,7 +60,7 @@ def _tell(draft: TurnBuilder, name: str, number: int, what: str) -> None:
 def _on_fired(draft: TurnBuilder, fact: event.CronFired) -> None:
     """A line that became no job: notify once, not again while the same job prevents it; jobs send their own notices."""
     if fact.job_id is None and fact.why and not fact.is_known:
-        _tell_cron(draft, fact.user, fact.number, f"became no job: {fact.why}")
+        _tell_cron(draft, fact.user, fact.number, f"started no job: {fact.why}")
 
 
 def _on_run_ended(draft: TurnBuilder, fact: event.CronRunEnded) -> None:

@@ -22,7 +22,9 @@ def settled(policy: Policy, spec: JobSpec) -> JobSpec:
 def settled_targets(policy: Policy, asked: tuple[Target, ...]) -> tuple[Target, ...]:
     """The targets with the cluster's default filled in, without optional mail if the cluster sends none; `Refusal`."""
     if len(asked) > MAX_TARGETS:
-        raise Refusal("bad_notify", f"{len(asked)} targets are more than {MAX_TARGETS}", "leave some of them out")
+        raise Refusal(
+            "bad_notify", f"{len(asked)} targets exceed the maximum of {MAX_TARGETS}", "leave out some targets"
+        )
     targets = [_with_default(policy, one) for one in asked]
     return tuple([one for one in targets if not _is_left_out(policy, one)])
 
@@ -30,7 +32,7 @@ def settled_targets(policy: Policy, asked: tuple[Target, ...]) -> tuple[Target, 
 def _with_default(policy: Policy, target: Target) -> Target:
     unknown = [one for one in target.on if one not in (*OCCASIONS, ARRAY_TASKS)]
     if unknown:
-        raise Refusal("bad_notify", f"--notify-on: `{unknown[0][:40]}` is none of {', '.join(OCCASIONS)}")
+        raise Refusal("bad_notify", f"--notify-on: `{unknown[0][:40]}` is not one of {', '.join(OCCASIONS)}")
     if target.kind != DEFAULT or not policy.notify.default:
         return target
     default = parse_target(policy.notify.default)

@@ -73,9 +73,9 @@ def _sentence(job: Job, attempt: Attempt | None, on: str, body: Body, now: float
     name = f"{kind} {job.label} ({job.spec.name})"
     match on:
         case _ if on == BEGIN:
-            return f"{name} has begun{_where(body)}"
+            return f"{name} has started{_where(body)}"
         case _ if on == REQUEUE:
-            return f"{name} is queued again{_because(body)}"
+            return f"{name} is requeued{_because(body)}"
         case _ if on == ASK and job.asks:
             return f"{name}: {job.asks[-1].by} asks: {job.asks[-1].text}"
         case _ if on == INVALID_DEPEND:

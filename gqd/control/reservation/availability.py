@@ -87,7 +87,7 @@ def availability_of(draft: TurnBuilder, booking: Booking, own: Reservation | Non
             message = f"node `{unnamed[0]}` is not in partition `{partition.name}`"
             raise Refusal("impossible", message, "see gqinfo -N")
         reason = infeasible(whole, shape, places)
-        raise Refusal("impossible", f"reservation `{booking.name}` cannot be made: {reason.why}", reason.hint)
+        raise Refusal("impossible", f"reservation `{booking.name}` cannot be created: {reason.why}", reason.hint)
     able = [one for one in places if Flag.MAINT in booking.flags or is_up(draft.cluster.nodes[nodes[one].name])]
     held, kept = list[HeldGrants](), [*_kept(draft.cluster, own)]
     if not ignores_jobs(booking):
@@ -114,7 +114,7 @@ def _no_node(nodes: tuple[NodeFacts, ...], shape: Shape, partition: Partition, b
     unmet = unmet_constraint(nodes, shape, partition)
     why = f"it may use no node of partition `{partition.name}`" if unmet is None else unmet.why
     hint = "gqinfo -N lists the nodes" if unmet is None else unmet.hint
-    return Refusal("impossible", f"reservation `{booking.name}` cannot be made: {why}", hint)
+    return Refusal("impossible", f"reservation `{booking.name}` cannot be created: {why}", hint)
 
 
 # ── what is taken ─────────────────────────────────────────────────────────────────────────────────────────────────

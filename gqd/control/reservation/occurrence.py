@@ -92,10 +92,10 @@ def reconcile_reservation(draft: TurnBuilder, reservation: Reservation) -> None:
             end(draft, reservation.name, one, OccurrenceState.OVER, "")
         elif (at := _no_show_at(draft, reservation, one)) is not None and at <= draft.now:
             waited = spoken_duration(reservation.booking.no_show_s or 0)
-            end(draft, reservation.name, one, OccurrenceState.RELEASED, f"no job began in it within {waited}")
+            end(draft, reservation.name, one, OccurrenceState.RELEASED, f"no job started in it within {waited}")
         elif (at := _purge_at(reservation, one)) is not None and at <= draft.now:
             empty = spoken_duration(reservation.booking.purge_s or 0)
-            end(draft, reservation.name, one, OccurrenceState.ENDED, f"nothing had run in it for {empty}")
+            end(draft, reservation.name, one, OccurrenceState.ENDED, f"no job ran in it for {empty}")
 
 
 def end(draft: TurnBuilder, name: str, one: Occurrence, state: OccurrenceState, why: str) -> None:
@@ -217,7 +217,7 @@ def _plan(draft: TurnBuilder, reservation: Reservation, span: Span) -> None:
         )
     )
     if not found.grants:
-        why = found.why or "nothing of what it asks for is free then"
+        why = found.why or "none of its resources is free at that time"
         end(draft, reservation.name, reservation.occurrences[number], OccurrenceState.FAILED, why)
 
 
@@ -271,12 +271,12 @@ def _place_anew(draft: TurnBuilder, reservation: Reservation, one: Occurrence, l
     trouble = ", ".join(_trouble(draft, reservation.booking, name) for name in gone)
     has = ", ".join(each.node for each in found.grants)
     if found.missing_gpus:
-        start = f"{trouble}, and" if trouble else "so far"
-        why = f"{start} nothing else is free for {counted(found.missing_gpus, 'GPUs')} of it"
+        start = f"{trouble}, and" if trouble else "currently"
+        why = f"{start} no replacement is free for {counted(found.missing_gpus, 'GPUs')}"
     elif trouble:
         why = f"{trouble}: it has moved to {has}"
     else:
-        why = f"nothing is missing any more: it has {has}"
+        why = f"it is complete again: it has {has}"
     draft.emit(
         event.OccurrenceChanged(
             at=draft.now,
@@ -303,7 +303,7 @@ def _trouble(draft: TurnBuilder, booking: Booking, name: str) -> str:
     if partition is None or not partition.has_node(name):
         where = booking.partition if partition is None else partition.name
         return f"{name} is no longer in partition {where}"
-    return f"{name} no longer has all that was kept there"
+    return f"{name} no longer has all reserved resources"
 
 
 class _Found(NamedTuple):

@@ -31,8 +31,8 @@ def refuse_reaching(draft: TurnBuilder, job: Job, attempt: Attempt, time_limit_s
     first = first_bound(draft, attempt)
     if first is not None and (time_limit_s is None or began_at + time_limit_s > first.at):
         minutes = max(0, int(first.at - began_at) // 60)
-        message = f"job {job.label} cannot have so long: {first.why}"
-        raise Refusal("reaches_reservation", message, f"at most --time={minutes} (minutes, from its start)")
+        message = f"job {job.label} cannot have this time limit: {first.why}"
+        raise Refusal("reaches_reservation", message, f"use at most --time={minutes} (minutes, from its start)")
 
 
 def first_bound(draft: TurnBuilder, attempt: Attempt) -> Bound | None:
@@ -56,17 +56,17 @@ def late_for(draft: TurnBuilder, attempt: Attempt, began_at: float) -> str:
     until = inf if job.time_limit_s is None else began_at + job.time_limit_s
     clear_s = policy.clear_s - policy.timers.prepare_s
     name = next((name for name, _ in _met(draft, attempt, until + clear_s)), None)
-    return "" if name is None else f"its start was held up until it would reach into reservation `{name}`"
+    return "" if name is None else f"its start was delayed so long that it would overlap reservation `{name}`"
 
 
 def _bounds(draft: TurnBuilder, attempt: Attempt) -> Iterator[Bound]:
     key = attempt.occurrence
     own = None if key is None else draft.cluster.reservations.get(key.name)
     if key is not None and own is not None and key.number in own.occurrences and Flag.FLEX not in own.booking.flags:
-        yield Bound(own.occurrences[key.number].end_at, f"it runs in reservation `{key.name}`, which ends before")
+        yield Bound(own.occurrences[key.number].end_at, f"it runs in reservation `{key.name}`, which ends earlier")
     for name, one in _met(draft, attempt, inf):
         clear_at = one.begin_at - draft.policy.clear_s
-        yield Bound(clear_at, f"reservation `{name}` keeps {', '.join(_shared(attempt, one))} then")
+        yield Bound(clear_at, f"reservation `{name}` has {', '.join(_shared(attempt, one))} from then on")
 
 
 def _met(draft: TurnBuilder, attempt: Attempt, before: float) -> Iterator[tuple[str, Occurrence]]:

@@ -103,8 +103,8 @@ def decide_set(draft: TurnBuilder, who: Caller, request: ClientRequest, body: cl
 
 def _refuse_to_skip(body: client.SetReservation) -> None:
     if body.skip_conflicts:
-        message = "what takes place once is had, or it is not: there is nothing to leave out"
-        raise Refusal("contradiction", message, "--skip-conflicts is about a series; leave it out")
+        message = "the reservation takes place once: it has no other occurrence to keep"
+        raise Refusal("contradiction", message, "--skip-conflicts is for a series; leave it out")
 
 
 def _known_for(draft: TurnBuilder, who: Caller, body: client.SetReservation) -> Reservation | None:
@@ -116,8 +116,8 @@ def _known_for(draft: TurnBuilder, who: Caller, body: client.SetReservation) -> 
             raise unknown(draft.cluster, name)
         return None
     if not (body.replace or body.must_exist or occurrence.is_over(draft, known)):
-        hint = "gqresv update changes it; --replace makes it what is said, whether or not it is there"
-        raise Refusal("known_reservation", f"reservation `{name}` is there already", hint)
+        hint = "gqresv update changes it; --replace creates or overwrites it"
+        raise Refusal("known_reservation", f"reservation `{name}` already exists", hint)
     refuse_unless_owner(who, known)
     return known
 
@@ -153,7 +153,11 @@ def _plan_occurrences(
             raise _conflict(draft, who, ground, booking, span)
         if grants is None:
             number = None if one is None else one.number
-            laid.append(PlannedOccurrence(number, span, (), why="left out: it cannot be had then", is_skipped=True))
+            laid.append(
+                PlannedOccurrence(
+                    number, span, (), why="left out: its resources are not free at that time", is_skipped=True
+                )
+            )
             continue
         ground.book.keep(span, grants)
         laid.append(PlannedOccurrence(None if one is None else one.number, span, grants))
@@ -202,9 +206,9 @@ def _refuse_to_meet(draft: TurnBuilder, booking: Booking, active: Occurrence, sp
     """`Refusal` if the new cron line fires before the end of the active occurrence, which continues."""
     first_at = next(iter(_begins(draft, booking, draft.now, 1)), math.inf)
     if first_at < span.end_at:
-        under_way = f"occurrence {active.number} of `{booking.name}` is under way until @{{{int(span.end_at)}}}"
+        under_way = f"occurrence {active.number} of `{booking.name}` is active until @{{{int(span.end_at)}}}"
         message = f"{under_way}, and by `{booking.cron}` the next begins before, at @{{{int(first_at)}}}"
-        raise Refusal("overlap", message, f"change it when that has ended, or gqresv end {booking.name} first")
+        raise Refusal("overlap", message, f"change it after that, or run gqresv end {booking.name} first")
 
 
 def _as_edited(span: Span, one: Occurrence, before: Booking, booking: Booking) -> Span:
@@ -373,15 +377,17 @@ def decide_edit(draft: TurnBuilder, who: Caller, body: client.EditOccurrence) ->
     begin_at = one.begin_at if body.begin_at is None else body.begin_at
     if begin_at != one.begin_at:
         if one.state is OccurrenceState.ACTIVE:
-            message = f"occurrence {one.number} of `{body.name}` has begun, and cannot be moved"
-            raise Refusal("has_begun", message, "its length can be changed: --duration")
+            message = f"occurrence {one.number} of `{body.name}` has begun, and can no longer be moved"
+            raise Refusal("has_begun", message, "--duration changes its length")
         moved = msgspec.structs.replace(reservation.booking, begin_at=begin_at)
         begin_at = rules.begin_of(draft, moved, None)
     length_s = one.end_at - one.begin_at if body.duration_s is None else float(body.duration_s)
     span = Span(begin_at, begin_at + length_s)
     if length_s <= 0 or span.end_at <= draft.now:
         message = f"it would be over at @{{{int(span.end_at)}}}, and it is @{{{int(draft.now)}}} now"
-        raise Refusal("bad_duration", message, "gqresv end ends it; gqresv skip leaves out one that has not begun")
+        raise Refusal(
+            "bad_duration", message, "gqresv end ends it; gqresv skip cancels an occurrence that has not begun"
+        )
     if span == Span(one.begin_at, one.end_at):
         return client.Reserved(reservation=info.of(reservation), is_changed=False)
     laid = _moved(draft, who, reservation, one, span)
@@ -396,7 +402,7 @@ def _moved(draft: TurnBuilder, who: Caller, reservation: Reservation, one: Occur
     for other in others:
         if other.begin_at < span.end_at and span.begin_at < other.end_at:
             message = f"it would overlap occurrence {other.number}, from @{{{int(other.begin_at)}}}"
-            raise Refusal("overlap", f"{message} to @{{{int(other.end_at)}}}", "move or skip that one first")
+            raise Refusal("overlap", f"{message} to @{{{int(other.end_at)}}}", "move or skip that occurrence first")
     _refuse_reaching_next(draft, reservation, span)
     ground = availability_of(draft, reservation.booking, reservation)
     for other in others:
@@ -419,9 +425,7 @@ def _refuse_reaching_next(draft: TurnBuilder, reservation: Reservation, span: Sp
     after = max(reservation.planned_until or draft.now, span.begin_at - booking.duration_s)
     next_at = next(instants(booking.cron, zone, after), math.inf)
     if next_at < min(span.end_at, math.inf if booking.until_at is None else booking.until_at):
-        message = (
-            f"it would last until @{{{int(span.end_at)}}}, and `{booking.cron}` comes again at @{{{int(next_at)}}}"
-        )
+        message = f"it would last until @{{{int(span.end_at)}}}, and `{booking.cron}` repeats at @{{{int(next_at)}}}"
         raise Refusal("overlap", message, "end it before then, or end the series before then: gqresv update --until")
 
 
@@ -431,7 +435,7 @@ def decide_skip(draft: TurnBuilder, who: Caller, body: client.SkipOccurrence) ->
     if body.number is not None:
         one = _numbered(reservation, body.number)
         if one.state is not OccurrenceState.PLANNED:
-            message = f"occurrence {one.number} of `{body.name}` has begun, and cannot be skipped any more"
+            message = f"occurrence {one.number} of `{body.name}` has begun, and can no longer be skipped"
             raise Refusal("has_begun", message, f"gqresv end {body.name} ends it")
     elif not coming:
         raise Refusal("nothing_planned", f"no occurrence of `{body.name}` is planned", "gqresv show lists them")
@@ -445,8 +449,10 @@ def decide_end(draft: TurnBuilder, who: Caller, body: client.EndReservation) -> 
     reservation = owned(draft, who, body.name)
     one = reservation.active()
     if one is None:
-        message = f"reservation `{body.name}` is not under way"
-        raise Refusal("not_active", message, "gqresv skip leaves out the next; gqresv delete ends it for good")
+        message = f"reservation `{body.name}` is not active"
+        raise Refusal(
+            "not_active", message, "gqresv skip cancels the next occurrence; gqresv delete deletes the reservation"
+        )
     occurrence.end(draft, body.name, one, OccurrenceState.ENDED, f"ended by {who.peer.user}")
     return client.Reserved(reservation=info.of(reservation))
 
@@ -455,17 +461,19 @@ def decide_delete(draft: TurnBuilder, who: Caller, body: client.DeleteReservatio
     owned(draft, who, body.name)
     draft.emit(event.ReservationRemoved(at=draft.now, name=body.name))
     waiting = sum(job.is_waiting and job.spec.reservation == body.name for job in draft.cluster.jobs.values())
-    on = f"; {counted(waiting, 'jobs')} in the queue that named it: gqctl update JOB --reservation=none frees one"
+    on = (
+        f"; {counted(waiting, 'jobs')} in the queue name it: gqctl update JOB --reservation=none releases a job from it"
+    )
     left = on if waiting else ""
-    return client.Done(text=f"reservation {body.name} is gone{left}")
+    return client.Done(text=f"reservation {body.name} is deleted{left}")
 
 
 def _numbered(reservation: Reservation, number: int) -> Occurrence:
     one = reservation.occurrences.get(number)
     if one is None:
         there = ", ".join(map(str, reservation.occurrences)) or "none"
-        message = f"reservation `{reservation.name}` has no occurrence {number} that is not over"
-        raise Refusal("unknown_occurrence", message, f"there are {there}")
+        message = f"reservation `{reservation.name}` has no planned or active occurrence {number}"
+        raise Refusal("unknown_occurrence", message, f"its occurrences are {there}")
     return one
 
 
@@ -494,17 +502,17 @@ def refuse_unusable(draft: TurnBuilder, name: str, user: str, account: str) -> N
     if reservation is None:
         raise unknown(cluster, name)
     if occurrence.is_over(draft, reservation):
-        message = f"reservation `{name}` was over at @{{{int(reservation.over_at or 0)}}}"
-        raise Refusal("reservation_over", message, "gqresv list shows those that there are")
+        message = f"reservation `{name}` ended at @{{{int(reservation.over_at or 0)}}}"
+        raise Refusal("reservation_over", message, "gqresv list shows the reservations")
     if not reservation.may_be_used_by(user, account_path(cluster.accounts, account)):
         message = f"reservation `{name}` is not for user {user} in account {account}"
-        hint = f"its owner, {reservation.owner}, can let you in: gqresv update {name} --users=…"
+        hint = f"its owner, {reservation.owner}, can add you: gqresv update {name} --users=…"
         raise Denied("not_in_reservation", message, hint)
 
 
 def unknown(cluster: Cluster, name: str) -> Refusal:
     close = nearest(name, list(cluster.reservations))
-    hint = f"did you mean `{close}`?" if close else "gqresv list shows those that there are"
+    hint = f"did you mean `{close}`?" if close else "gqresv list shows the reservations"
     return Refusal("unknown_reservation", f"reservation `{name[:80]}` does not exist", hint)
 
 
@@ -514,11 +522,11 @@ def unknown(cluster: Cluster, name: str) -> Refusal:
 def _conflict(draft: TurnBuilder, who: Caller, ground: Availability, booking: Booking, span: Span) -> Conflict:
     offers = [*_offers(draft, who, ground, booking, span)]
     words = [_words(draft, booking, span, one) for one in offers]
-    hint = "; ".join(words) or "nothing of the kind is free within a year: give another partition, or fewer GPUs"
+    hint = "; ".join(words) or "no such resources are free within a year: give another partition, or fewer GPUs"
     if booking.cron and not offers:
-        hint = "of a series each time must be free: give another line, an earlier --until, or fewer GPUs"
+        hint = "every occurrence of a series must be free: give another schedule, an earlier --until, or fewer GPUs"
     if booking.cron:
-        hint = f"{hint}; --skip-conflicts leaves out the times that cannot be had"
+        hint = f"{hint}; --skip-conflicts leaves out occurrences with a conflict"
     if limits := waits.limits_hint(draft, _holders(draft, ground, span)):
         hint = f"{hint}\n{limits}"
     return Conflict(_cannot_have(draft, ground, booking, span), hint, tuple(offers))
@@ -541,7 +549,7 @@ def _in_conflict(draft: TurnBuilder, ground: Availability, booking: Booking, one
     shorter = ground.book.longest(ground.shape, ground.candidates, span, LEAST_OFFER_S)
     hint = "gqresv cal shows what is free"
     if shorter is not None:
-        hint = f"until @{{{int(shorter.end_at)}}} it can be had: gqresv edit {booking.name} {one.number} --duration="
+        hint = f"it is available until @{{{int(shorter.end_at)}}}: gqresv edit {booking.name} {one.number} --duration="
         hint = f"{hint}{int(shorter.end_at - shorter.begin_at) // 60}"
     return Conflict(_cannot_have(draft, ground, booking, span), hint, ())
 
@@ -632,14 +640,14 @@ def what_of(request: ResourceRequest) -> str:
         return ", ".join(request.nodelist) or counted(request.nodes_min or 1, "whole nodes")
     kind = f"{request.gpu_type} " if request.gpu_type else ""
     gpus = gpus_asked(request)
-    return counted(gpus, f"{kind}GPUs") if gpus else "what it asks for"
+    return counted(gpus, f"{kind}GPUs") if gpus else "the requested resources"
 
 
 def _in_the_way(draft: TurnBuilder, ground: Availability, own: str, span: Span) -> str:
     """The reservations and jobs that hold the candidate nodes during `span`, in words."""
     nodes = {ground.book.nodes[one].name for one in ground.candidates}
     named = [
-        f"reservation {reservation.name} has some until @{{{int(one.end_at)}}}"
+        f"reservation {reservation.name} holds some of them until @{{{int(one.end_at)}}}"
         for reservation in draft.cluster.reservations.values()
         for one in reservation.occurrences.values()
         if one.begin_at < span.end_at
@@ -649,4 +657,4 @@ def _in_the_way(draft: TurnBuilder, ground: Availability, own: str, span: Span) 
     ]
     if jobs := _holders(draft, ground, span):
         named.append(waits.named_holders(jobs))
-    return "; ".join(named[:MAX_BLAMED]) or "too little of it is up, or is not promised to jobs that wait"
+    return "; ".join(named[:MAX_BLAMED]) or "too many of these resources are down or promised to pending jobs"

@@ -61,7 +61,11 @@ def checked(
     """The booking as it is stored: flags and names once each, the cron line normalised.  `Refusal` if invalid."""
     refuse_bad_name("reservation", booking.name)
     if booking.name.lower() == NONE:
-        raise Refusal("bad_name", f"no reservation can be called `{booking.name}`", "jobs say so that they name none")
+        raise Refusal(
+            "bad_name",
+            f"a reservation cannot be named `{booking.name}`",
+            "choose another name; jobs use this word for no reservation",
+        )
     if len(booking.comment) > MAX_COMMENT or not booking.comment.isprintable():
         raise Refusal("bad_comment", f"the comment is not at most {MAX_COMMENT} printable characters")
     _refuse_bad_flags(who, booking)
@@ -91,8 +95,8 @@ def _targets(draft: TurnBuilder, who: Caller, booking: Booking, known: Reservati
     wanted = spec.settled_targets(draft.policy, _whole(booking.notify, before))
     has_new_command = any(one.kind == COMMAND and one not in before for one in wanted)
     if has_new_command and known is not None and who.peer.user != known.owner:
-        message = f"a command would run as {known.owner}, and {who.peer.user} is somebody else"
-        raise Denied("not_owner", message, "tell by mail or by a webhook")
+        message = f"a command would run as {known.owner}, and {who.peer.user} is another user"
+        raise Denied("not_owner", message, "use a mail or webhook target")
     return wanted
 
 
@@ -117,8 +121,8 @@ def _schedule(cron: str) -> str:
 def _refuse_bad_flags(who: Caller, booking: Booking) -> None:
     for flag in (Flag.MAINT, Flag.IGNORE_JOBS):
         if flag in booking.flags and who.role < Role.ADMINISTRATOR:
-            message = f"the flag {flag} is for administrators, and {who.peer.user} is not one here"
-            raise Denied("not_administrator", message, "ask one, or leave the flag out")
+            message = f"the flag {flag} is for administrators, and {who.peer.user} is not an administrator"
+            raise Denied("not_administrator", message, "ask an administrator, or leave out the flag")
 
 
 def _refuse_unknown_people(draft: TurnBuilder, request: ClientRequest, booking: Booking) -> None:
@@ -129,7 +133,7 @@ def _refuse_unknown_people(draft: TurnBuilder, request: ClientRequest, booking: 
         refuse_bad_user("user", user)
         if user in request.strangers and user not in members:
             close = nearest(user, sorted(members))
-            hint = f"did you mean `{close}`?" if close else "its host has no account of that name"
+            hint = f"did you mean `{close}`?" if close else "the controller's host has no account of that name"
             raise Refusal("unknown_user", f"user `{user}` is not known to the controller", hint)
     for account in booking.accounts:
         association.known_account(draft.cluster, account)
@@ -137,14 +141,12 @@ def _refuse_unknown_people(draft: TurnBuilder, request: ClientRequest, booking: 
 
 def _refuse_bad_numbers(booking: Booking) -> None:
     if booking.duration_s <= 0:
-        raise Refusal("bad_duration", "a reservation of no length keeps nothing", "give --duration, for example 12h")
+        raise Refusal("bad_duration", "a reservation needs a duration above 0", "give --duration, for example 12h")
     if booking.duration_s > MAX_SECONDS:
-        raise Refusal("bad_duration", f"a duration of {booking.duration_s} s is out of all bounds", "give less")
+        raise Refusal("bad_duration", f"a duration of {booking.duration_s} s is too long", "give a shorter duration")
     for what, at in (("begin", booking.begin_at), ("end of the series", booking.until_at)):
         if at is not None and not (math.isfinite(at) and 0 <= at <= MAX_INSTANT):
-            raise Refusal(
-                "bad_time", f"the {what} is {at}, which is no time that a calendar has", "give a moment that is to come"
-            )
+            raise Refusal("bad_time", f"the {what} is {at}, which is not a calendar time", "give a time in the future")
 
 
 def zone_of(draft: TurnBuilder, request: ClientRequest, name: str) -> tzinfo:
@@ -152,7 +154,7 @@ def zone_of(draft: TurnBuilder, request: ClientRequest, name: str) -> tzinfo:
     zone = request.zones.get(name) or draft.volatile.zones.get(name)
     if zone is None:
         message = f"there is no time zone `{name[:80]}` on the controller's host"
-        raise Refusal("unknown_zone", message, "for example Europe/Berlin or UTC; /usr/share/zoneinfo has them")
+        raise Refusal("unknown_zone", message, "for example Europe/Berlin or UTC; /usr/share/zoneinfo lists the zones")
     draft.volatile.zones[name] = zone
     return zone
 
@@ -167,7 +169,7 @@ def begin_of(draft: TurnBuilder, booking: Booking, known: Reservation | None) ->
     if known is not None and known.booking.begin_at == begin_at and _still_begins(known, begin_at, booking, now):
         return begin_at
     if begin_at < now - PAST_S:
-        message = f"the begin, @{{{int(begin_at)}}}, is past: it is @{{{int(now)}}} now"
+        message = f"the begin, @{{{int(begin_at)}}}, is in the past: it is @{{{int(now)}}} now"
         raise Refusal("past_start", message, "`--start now` begins at once")
     return max(begin_at, now)
 
@@ -188,15 +190,15 @@ def refuse_bad_series(booking: Booking, zone: tzinfo, now: float) -> None:
     first = next(coming, None)
     if first is None or first >= until_at:
         told = "" if first is None else f": the first would be at @{{{int(first)}}}"
-        message = f"`{booking.cron}` never comes before the end of the series{told}"
-        raise Refusal("never", message, "give a later --until, or another line")
+        message = f"`{booking.cron}` never occurs before the end of the series{told}"
+        raise Refusal("never", message, "give a later --until, or another schedule")
     last_at = min(until_at, first + LOOKED_AHEAD_S)
     near = takewhile(lambda at: at < last_at, coming)
     for before, after in pairwise([first, *islice(near, MOST_LOOKED_AT)]):
         if after - before < booking.duration_s:
             length, gap = spoken_duration(booking.duration_s), spoken_duration(after - before)
-            message = f"`{booking.cron}` comes again after {gap} (at @{{{int(after)}}}), while each lasts {length}"
-            raise Refusal("too_often", message, f"give a --duration of at most {gap}, or another line")
+            message = f"`{booking.cron}` repeats after {gap} (at @{{{int(after)}}}), and each occurrence lasts {length}"
+            raise Refusal("too_often", message, f"give a --duration of at most {gap}, or another schedule")
 
 
 # ── how much ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,21 +208,25 @@ def refuse_new(draft: TurnBuilder, who: Caller) -> None:
     """`Refusal` if this user may not create another reservation."""
     rules, cluster = draft.policy.booking, draft.cluster
     if len(cluster.reservations) >= MAX_RESERVATIONS:
-        raise Refusal("too_many_reservations", f"there are {MAX_RESERVATIONS} already, the most that there may be")
+        raise Refusal("too_many_reservations", f"the cluster already has {MAX_RESERVATIONS} reservations, the maximum")
     if who.role >= Role.OPERATOR:
         return
     there = (one for one in cluster.reservations.values() if not occurrence.is_over(draft, one))
     own = [one.name for one in there if one.owner == who.peer.user]
     if len(own) >= rules.max_per_user:
-        most = f"{rules.max_per_user} are the most that a user may have"
+        most = f"the maximum per user is {rules.max_per_user}"
         message = f"you have {len(own)} reservations ({', '.join(own[:5])}), and {most}"
-        raise Denied("too_many_reservations", message, "delete one; `[reservations] max_per_user` in gq.toml sets it")
+        raise Denied(
+            "too_many_reservations", message, "delete one; `[reservations] max_per_user` in gq.toml sets the maximum"
+        )
 
 
 def refuse_unless_users_may(draft: TurnBuilder, who: Caller) -> None:
     if who.role < Role.OPERATOR and not draft.policy.booking.users:
-        message = f"only operators and administrators reserve here, and {who.peer.user} is neither"
-        raise Denied("not_operator", message, "ask one; `[reservations] users = true` in gq.toml lets everybody")
+        message = f"only operators and administrators may reserve, and {who.peer.user} is neither"
+        raise Denied(
+            "not_operator", message, "ask an operator; `[reservations] users = true` in gq.toml allows all users"
+        )
 
 
 def refuse_over_quota(
@@ -240,11 +246,11 @@ def refuse_over_quota(
         length_s = span.end_at - span.begin_at
         if rules.max_duration_s is not None and length_s > rules.max_duration_s:
             most = spoken_duration(rules.max_duration_s)
-            message = f"{spoken_duration(length_s)} are longer than users may reserve, {most}"
-            raise Denied("too_long", message, f"give --duration of at most {most}, or ask an operator")
+            message = f"{spoken_duration(length_s)} exceed the maximum for users, {most}"
+            raise Denied("too_long", message, f"give a --duration of at most {most}, or ask an operator")
         if rules.max_ahead_s is not None and not is_series and span.begin_at > now + rules.max_ahead_s:
             most = spoken_duration(rules.max_ahead_s)
-            message = f"@{{{int(span.begin_at)}}} is further ahead than users may reserve, {most}"
+            message = f"@{{{int(span.begin_at)}}} is beyond the maximum lead time for users, {most}"
             last = f"@{{{int(now + rules.max_ahead_s)}}}"
             raise Denied("too_far_ahead", message, f"begin by {last}, or ask an operator")
     if rules.max_gpu_hours is None:
@@ -253,8 +259,8 @@ def refuse_over_quota(
     booked = sum(booked_ahead_s(draft.cluster, one, now) for one in others) / HOUR_S
     if booked + gpu_s / HOUR_S > rules.max_gpu_hours:
         left = max(0.0, rules.max_gpu_hours - booked)
-        message = f"this is {gpu_s / HOUR_S:.6g} GPU-hours, and {left:.6g} of {rules.max_gpu_hours:.6g} are left to you"
-        raise Denied("too_many_gpu_hours", message, "ask for less, delete what you do not need, or ask an operator")
+        message = f"this is {gpu_s / HOUR_S:.6g} GPU-hours, and {left:.6g} of {rules.max_gpu_hours:.6g} are left"
+        raise Denied("too_many_gpu_hours", message, "ask for less, delete another reservation, or ask an operator")
 
 
 def ahead_s(span: Span, now: float) -> float:

@@ -54,7 +54,7 @@ def _kind(draft: TurnBuilder, partition: Partition, name: str, first: Occurrence
     limit_s = partition.implied_time_s
     if limit_s is not None and draft.now + limit_s <= clear_at:
         return ""
-    until = f"those that need what `{name}` keeps wait until @{{{int(first.end_at)}}}"
+    until = f"jobs that need resources of `{name}` wait until @{{{int(first.end_at)}}}"
     jobs = f"jobs without --time in partition `{partition.name}` have {_limit_without_time(partition)}, so {until}"
     return f"{jobs}\nhint: {_way_out(partition)}"
 
@@ -105,9 +105,9 @@ def _told_of_queued(draft: TurnBuilder, queued: Iterable[Job], name: str, clear_
     if not jobs:
         return
     waits = "waits" if len(jobs) == 1 else "wait"
-    told = f"{_named(jobs)} in the queue {waits} until `{name}` is over"
+    told = f"{_named(jobs)} in the queue {waits} until `{name}` ends"
     left_s = int(clear_at - draft.now) // 60 * 60
-    way_out = f"\nhint: gqctl update JOB --time={format_duration(left_s)}, or less, lets a job start before"
+    way_out = f"\nhint: gqctl update JOB --time={format_duration(left_s)} or less lets a job start before it"
     yield told + (way_out if left_s > 0 else "")
 
 
