@@ -300,8 +300,8 @@ def test_an_amount_has_the_unit_of_its_resource_and_binds_where_it_can(
         (["set", "gpus=4"], "nothing says whose limit"),
         (["set", "-u", "ada"], "RESOURCE=MOST is missing"),
         (["set", "-u", "ada", "gpus"], "`gpus` is not RESOURCE=MOST"),
-        (["set", "-u", "ada", "gpu=4"], "`gpu` is not a resource that can be limited"),
-        (["set", "-u", "ada", "gpus:=4"], "`gpus:` is not a resource that can be limited"),
+        (["set", "-u", "ada", "gpu=4"], "`gpu` is nothing that can be limited"),
+        (["set", "-u", "ada", "gpus:=4"], "`gpus:` is nothing that can be limited"),
         (["set", "-u", "ada", "gpus=-1"], "-1 is too small"),
         (["set", "-u", "ada", "gpus=1.5"], "`1.5` is not a whole number"),
         (["set", "-u", "ada", "time=unlimited"], "`unlimited` is no limit"),
@@ -310,7 +310,7 @@ def test_an_amount_has_the_unit_of_its_resource_and_binds_where_it_can(
         (["set", "-u", "ada", "gpus=1", "--at=end"], "`--at`: `end` is no such point"),
         (["set", "-u", "ada", "pending_jobs=1", "--at=start"], "a limit of pending jobs binds at submit only"),
         (["set", "-u", "ada", "running_jobs=1", "--at=submit"], "a limit of running jobs binds at start only"),
-        (["remove", "-u", "ada", "gpus=4"], "`gpus=4` is not a resource that can be limited"),
+        (["remove", "-u", "ada", "gpus=4"], "`gpus=4` is nothing that can be limited"),
     ],
 )
 def test_a_wrong_limit_is_refused_before_anything_is_asked(

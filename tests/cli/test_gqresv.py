@@ -412,7 +412,7 @@ def test_single_occurrences_are_skipped_edited_and_renewed(run: Run, controller:
         (["skip", "night", "1", "2"], 2, "`2` is one too many"),
         (["edit", "night"], 2, "the number of the occurrence is missing"),
         (["edit", "night", "1"], 2, "nothing says what to change"),
-        (["edit", "night", "7", "-t", "1h"], 1, "`night` has no planned or active occurrence 7"),
+        (["edit", "night", "7", "-t", "1h"], 1, "`night` has no occurrence 7"),
         (["update", "night"], 2, "nothing says what to change"),
         (["update", "night", "--test-only"], 2, "nothing says what to change"),
         (["list", "--since=foo"], 2, "`--since`: `foo` is not a time that can be understood in one way\nhint: use 7d"),

@@ -209,7 +209,7 @@ def test_a_node_that_joins_again_gets_no_jobs_until_what_it_still_runs_is_stoppe
     host.submit(submit(gpus=1), peer=ALICE)
     host.schedule()
     assert host.job(2).state is JobState.PENDING
-    assert "earlier jobs are being cleaned up" in host.explain(2).why
+    assert "cleaning up after earlier jobs" in host.explain(2).why
 
     host.report("n1", wire.CellEmptied(attempt_id=attempt_id))
     assert host.controller.wants_plan(host.now)

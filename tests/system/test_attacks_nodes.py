@@ -206,7 +206,7 @@ def test_a_second_host_comes_with_the_stolen_key_of_a_node(stage: Stage) -> None
     said = hear(line)
 
     assert isinstance(said, node_wire.Unwelcome)
-    assert "already exists" in said.why
+    assert "is already connected from" in said.why
     assert stage.facts(job).state == "RUNNING"
 
 

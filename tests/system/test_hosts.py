@@ -409,7 +409,7 @@ def test_a_second_host_with_the_keys_of_a_node_that_is_there_is_turned_away(
     stranger.path(CONFIG_PATH).write_text(cluster.config.replace(f"{SUBNET}.3", stranger.address))
     gqnode = cluster.start_gqnode(stranger, "c")
 
-    gqnode.await_log(f"node c already exists, at {cluster.net.hosts['c'].address}")
+    gqnode.await_log(f"node c is already connected from {cluster.net.hosts['c'].address}")
     assert gqnode.process.wait(LONG_S) == 1
 
 
