@@ -31,9 +31,10 @@ from gq.wire.step import Output, StdinTaken, StreamPosition, TaskExited, TaskSta
 from gqnode.control.input import CellQuiet, ProcessEnded, ProcessStarted, StepTaskFailed, StepTasksEnded
 from gqnode.daemon.shepherd_link import ShepherdLink
 from gqnode.daemon.spawn import Spawner
+from gqnode.shepherd.daemon_link import CONTROL_SOCKET
 from gqnode.shepherd.frames import Head, pack
 from gqnode.shepherd.processes import kill_all, send_signal, strays
-from gqnode.shepherd.shepherd import CONTROL_SOCKET, END_FILE
+from gqnode.shepherd.shepherd import END_FILE
 from gqnode.shepherd.specs import ShepherdSpec, TaskSpec
 
 _CREDENTIALS = struct.Struct("3i")

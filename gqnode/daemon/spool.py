@@ -34,9 +34,10 @@ import msgspec
 from gq.model.ids import AttemptId, JobId
 from gqnode.control.attempt import AttemptRecord, Phase
 from gqnode.shepherd.batch import SCRIPT_FILE
+from gqnode.shepherd.daemon_link import CONTROL_PREFIX
 from gqnode.shepherd.durable import append_line, overwrite_file, replace_file, sync_directory
 from gqnode.shepherd.private_tmp import DIRECTORY as PRIVATE_DIRECTORY
-from gqnode.shepherd.shepherd import DOOR_PREFIX, END_FILE
+from gqnode.shepherd.shepherd import END_FILE
 
 RECORD_FILE = "record.json"
 BLOBS_FILE = "blobs"
@@ -229,7 +230,7 @@ class Spool:
         for entry in Path(self._root).iterdir():
             if entry.name.startswith(_DROPPED_PREFIX):
                 shutil.rmtree(entry, ignore_errors=True)
-            elif entry.name.startswith(DOOR_PREFIX):  # who lives has another name for it
+            elif entry.name.startswith(CONTROL_PREFIX):  # who lives has another name for it
                 entry.unlink(missing_ok=True)
 
 

@@ -1,4 +1,7 @@
-"""The shepherd's link to the node daemon: frames over a non-blocking socket, one link at a time."""
+"""The shepherd's link to the node daemon: frames over a non-blocking socket, one link at a time.
+
+A daemon that was restarted finds the shepherd by its control socket.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,14 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 from gqnode.shepherd.frames import BadFrame, FrameReader, Head, pack
 from gqnode.shepherd.reactor import READ, WRITE, Reactor
 
+CONTROL_SOCKET = "ctl"
+CONTROL_PREFIX = ".ctl-"
+"""Names of control sockets in the directory above the attempts' begin with it."""
 FULL_BYTES = 256 * 1024
 """Above this size bulk data waits; control frames are still buffered."""
 _READ_BYTES = 64 * 1024
@@ -110,3 +117,49 @@ def is_trusted(link: socket.socket) -> bool:
     credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(credentials)
     return uid in (0, os.geteuid())
+
+
+class ControlSocket:
+    """The socket that a restarted daemon connects to; calls ``on_link`` with each link of a trusted process.
+
+    `CONTROL_SOCKET` in the working directory is a hard link to it.  It is bound to a relative path, since the path of a
+    socket is limited to 107 bytes.
+    """
+
+    def __init__(self, reactor: Reactor, on_link: Callable[[socket.socket], None]) -> None:
+        self._reactor = reactor
+        self._on_link = on_link
+        self._above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = f"{CONTROL_PREFIX}{os.getpid()}"
+        with suppress(FileNotFoundError):  # of a shepherd that was killed and had this process id
+            os.unlink(self._name, dir_fd=self._above)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(f"../{self._name}")
+        self._socket.listen(4)
+        self._socket.setblocking(False)
+
+    def open(self) -> None:
+        """Make the link in the working directory.  Raises `FileExistsError` if an attempt was started there before."""
+        os.link(self._name, CONTROL_SOCKET, src_dir_fd=self._above)
+        self._reactor.watch(self._socket.fileno(), READ, self._accept)
+
+    def remove(self) -> None:
+        """Remove the link before the daemon learns that the attempt is over and may reuse the directory."""
+        self._reactor.forget(self._socket.fileno())
+        with suppress(FileNotFoundError):  # a job of the same user can have removed it
+            os.unlink(CONTROL_SOCKET)
+
+    def close(self) -> None:
+        self._socket.close()
+        with suppress(FileNotFoundError):  # a new daemon has removed it
+            os.unlink(self._name, dir_fd=self._above)
+
+    def _accept(self) -> None:
+        try:
+            link, _ = self._socket.accept()
+        except OSError:
+            return
+        if is_trusted(link):
+            self._on_link(link)
+        else:
+            link.close()

@@ -1,4 +1,4 @@
-"""Reads process trees from /proc and sends signals; keeps no state.
+"""Reads process trees from /proc and sends signals.
 
 A shepherd is a child subreaper: whatever its descendants do (setsid, double fork), they stay its descendants.  Only
 when a shepherd itself was killed do they have to be found by the marker in their environment.
@@ -9,13 +9,23 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gqnode.shepherd.reactor import Reactor
 
 MARKER = "GQ_CELL"
 """Variable of every process of an attempt: the attempt's directory (for tasks followed by ``.<step>``)."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 FREEZE_ROUNDS = 50
+FIRST_SWEEP_S = 0.002
+LONGEST_SWEEP_S = 0.5
+SWEEPS_BEFORE_FREEZING = 4
+STOP_ROUNDS = 200
+"""Rounds of SIGSTOP after the first, for an attempt that forks all the time; with their delays 10 s in all."""
+STOP_AGAIN_S = 0.002
+LONGEST_STOP_AGAIN_S = 0.05
 
 
 class Process(NamedTuple):
@@ -176,3 +186,37 @@ def kill_all(find: Callable[[], list[int]], freeze: bool) -> bool:
         pids = find()
     send_signal(pids, signal.SIGKILL)
     return bool(pids)
+
+
+class Killing:
+    """KILL or STOP to all descendants of this process, repeated on the reactor until it has reached each of them."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self.rounds = 0
+        """Rounds of KILL since `reset`."""
+
+    def reset(self) -> None:
+        self.rounds = 0
+
+    def sweep(self) -> None:
+        """KILL all processes repeatedly, since one in a system call may take time and one that forks has children."""
+        self.rounds += 1
+        kill_all(lambda: descendants(os.getpid()), freeze=self.rounds > SWEEPS_BEFORE_FREEZING)
+        delay_s = min(FIRST_SWEEP_S * 2**self.rounds, LONGEST_SWEEP_S)
+        self._reactor.after("sweep", delay_s, self.sweep)
+
+    def stop(self, rounds: int = 0) -> None:
+        """STOP all processes, again within milliseconds, until a round finds no process that is not stopped."""
+        if stop_all(os.getpid()) or rounds >= STOP_ROUNDS or self.rounds:
+            return
+        delay_s = min(STOP_AGAIN_S * 2**rounds, LONGEST_STOP_AGAIN_S)
+        self._reactor.after("stop", delay_s, lambda: self.stop(rounds + 1))
+
+    def cancel_stop(self) -> None:
+        self._reactor.cancel("stop")
+
+    def cancel(self) -> None:
+        """End both, when no process is left."""
+        self._reactor.cancel("sweep")
+        self.cancel_stop()

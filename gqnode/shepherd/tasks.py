@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import struct
 import termios
 from functools import partial, reduce
@@ -17,6 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from gqnode.shepherd.launch import Program, launch, read_status
 from gqnode.shepherd.launch_failure import CannotLaunch, LaunchFailure, doing
 from gqnode.shepherd.process_exit import ProcessExit
+from gqnode.shepherd.processes import (
+    FIRST_SWEEP_S,
+    belongs,
+    descendants,
+    ignores,
+    kill_all,
+    marker_of,
+    read_process,
+    send_signal,
+)
 from gqnode.shepherd.reactor import READ, WRITE, Reactor
 from gqnode.shepherd.stream import InputFeed, OutputStream
 
@@ -427,3 +438,119 @@ def _open_pipes(spec: TaskSpec) -> _Ends:
         for fd in (out_write, err_write, *([] if spec.stdin == "null" else [in_read])):
             os.fchown(fd, spec.identity.uid, -1)
     return _Ends(in_write, out_read, err_read, child=(in_read, out_write, err_write), is_terminal=False)
+
+
+class AttemptSteps:
+    """The steps of one attempt on this node, by number."""
+
+    def __init__(self, cell: str, reactor: Reactor, post: Post) -> None:
+        self._cell = cell
+        self._reactor = reactor
+        self._post = post
+        self._steps: dict[int, Step] = {}
+        self._known: set[int] = set()
+        """Numbers of all steps that were ever started."""
+
+    @property
+    def are_fetched(self) -> bool:
+        """Whether a client has received all output."""
+        return all(step.is_fetched for step in self._steps.values())
+
+    def start(self, number: int, tasks: Iterable[TaskSpec]) -> None:
+        """Start the tasks of a step, once."""
+        if number not in self._known:
+            self._known.add(number)
+            step = self._steps[number] = Step(number, f"{self._cell}.{number}", self._reactor, self._post)
+            step.start(tasks)
+            self._end(step)
+
+    def on_frame(self, number: int, head: Head, data: bytes) -> None:
+        """Carry out a command; one for a step that is forgotten, or of a newer daemon, is ignored."""
+        step = self._steps.get(number)
+        if step is None:
+            return
+        match head:
+            case {"do": "stdin", "offset": int(offset), "eof": bool(is_end)}:
+                step.take_stdin(offset, data, is_end)
+            case {"do": "received", "positions": positions}:
+                step.acknowledge(positions)
+            case {"do": "replay", "positions": positions}:
+                step.replay(positions)
+            case {"do": "resize", "rows": int(rows), "columns": int(columns)}:
+                step.resize(rows, columns)
+            case {"do": "signal_step", "signum": int(signum)}:
+                send_signal(_processes_of(step), signum)
+                _hang_up(step, signum)
+            case {"do": "detach"}:
+                step.detach()
+                self._forget(step)
+            case _:
+                pass
+
+    def processes(self) -> list[int]:
+        """Return the process ids of all tasks and their descendants."""
+        return [pid for step in self._steps.values() for pid in _processes_of(step)]
+
+    def hang_up(self, signum: int) -> None:
+        """Send HUP, after TERM, to shells on terminals that ignore TERM."""
+        for step in self._steps.values():
+            _hang_up(step, signum)
+
+    def reaped(self, pid: int, process_exit: ProcessExit) -> None:
+        """Note the end of a process, which may have been a task."""
+        for step in list(self._steps.values()):
+            if step.reaped(pid, process_exit):
+                self._end(step)
+                return
+
+    def end(self) -> None:
+        """Report the end of each step; no process of the attempt is left."""
+        for step in list(self._steps.values()):
+            self._end(step)
+
+    def pump(self) -> None:
+        """Send on what waited for room on the link."""
+        for step in self._steps.values():
+            step.pump()
+
+    def unfollow(self) -> None:
+        """Forget the client of each step, since the link to the daemon is gone."""
+        for step in self._steps.values():
+            step.unfollow()
+
+    def tell_state(self) -> None:
+        """Send a new daemon all events of steps that do not wait for a client."""
+        for step in self._steps.values():
+            step.tell_state()
+
+    def _end(self, step: Step) -> None:
+        """Kill the processes that an ended step's tasks left behind, then report the step's end."""
+        if not step.is_over or step.is_end_told:
+            return
+        if kill_all(lambda: _processes_of(step), freeze=False):
+            self._reactor.after(f"end {step.number}", FIRST_SWEEP_S * 10, lambda: self._end(step))
+            return
+        step.tell_end()
+        self._forget(step)
+
+    def _forget(self, step: Step) -> None:
+        if step.is_detached and step.is_end_told:
+            self._steps.pop(step.number, None)
+
+
+def _processes_of(step: Step) -> list[int]:
+    """Return the step's tasks and their descendants, found by descent, by session, or by the marker."""
+    own = set(step.pids)
+    below = {pid for task in own for pid in descendants(task)}
+    return [pid for pid in descendants(os.getpid()) if pid in own or pid in below or _is_of(step, pid, own)]
+
+
+def _is_of(step: Step, pid: int, sessions: set[int]) -> bool:
+    process = read_process(pid)
+    return process is not None and (process.session in sessions or belongs(marker_of(pid), step.cell))
+
+
+def _hang_up(step: Step, signum: int) -> None:
+    """Send HUP to shells that ignore TERM, as the kernel does when their terminal goes away."""
+    if signum == signal.SIGTERM:
+        send_signal([pid for pid in step.terminal_pids if ignores(pid, signum)], signal.SIGHUP)
