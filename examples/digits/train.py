@@ -1,8 +1,8 @@
-"""Train a small neural network on the digits, data-parallel over all tasks of a `gqrun`, with nothing but TCP.
+"""Train a small neural network on the digits, data-parallel over all tasks of a `gqrun`, with only TCP.
 
 Usage: ``gqrun train.py DIGITS_NPZ``.  Every task takes its share of the training images (`GQ_PROCID` of `GQ_NTASKS`).
-After each batch the gradients of all are averaged: the tasks meet at `MASTER_ADDR`:`MASTER_PORT`, where rank 0
-listens.  All start from the same weights and apply the same averages, so they stay the same without ever being
+After each batch the gradients of all tasks are averaged: the tasks connect to `MASTER_ADDR`:`MASTER_PORT`, where rank 0
+listens.  All tasks start from the same weights and apply the same averages, so the weights stay equal without being
 sent.  Rank 0 prints the accuracy.
 """
 
@@ -27,7 +27,7 @@ SEED = 11
 
 
 class Gang:
-    """All tasks of the step: averages an array over them, by a star around rank 0."""
+    """All tasks of the step; averages an array over them, in a star around rank 0."""
 
     def __init__(self, rank: int, size: int, address: str, port: int) -> None:
         self.rank, self.size = rank, size
@@ -80,7 +80,7 @@ def _receive(link: socket.socket, count: int) -> Array:
 
 
 class Network:
-    """64 pixels, one hidden layer, 10 digits; all weights in one vector, so that they travel as one."""
+    """64 pixels, one hidden layer, 10 digits; all weights in one vector, so that they are sent together."""
 
     def __init__(self, pixels: int, digits: int) -> None:
         random = np.random.default_rng(SEED)
@@ -95,7 +95,7 @@ class Network:
         return np.maximum(images @ first + bias, 0.0)
 
     def gradient(self, images: Array, digits: NDArray[np.int64]) -> Array:
-        """Of the mean cross-entropy, as one vector."""
+        """Gradient of the mean cross-entropy, as one vector."""
         _, _, second, bias = self._views
         hidden = self.hidden(images)
         scores = hidden @ second + bias

@@ -1,4 +1,4 @@
-"""A submit hook to begin with: copy it to /etc/gq/hook.py, and point gq.toml at it.
+"""A submit hook to start from: copy it to /etc/gq/hook.py, and name it in gq.toml.
 
     [controller]
     submit_hook = "/etc/gq/hook.py:submit"
@@ -15,7 +15,7 @@ LONGEST_WITHOUT_STAFF = 24 * HOUR
 
 
 def submit(job: JobSpec, submitter: Submitter) -> JobSpec | None:
-    """Jobs without a time limit get two hours, wide jobs the partition for them; long ones are for staff."""
+    """Give jobs without a time limit two hours and wide jobs their partition; reject long jobs, except for staff."""
     if job.time_limit_s is None:
         job = replace(job, time_limit_s=2 * HOUR)
     elif job.time_limit_s > LONGEST_WITHOUT_STAFF and "staff" not in submitter.groups:

@@ -1,11 +1,11 @@
-"""Run one worker for each GPU that this job has, and run them anew whenever the set changes.
+"""Run one worker for each GPU of this job, and restart the workers whenever the set of GPUs changes.
 
     #GQ --gpus=1-8
     python elastic.py COMMAND [ARGUMENT ...]
 
-Each worker gets its GPU (CUDA_VISIBLE_DEVICES), RANK, LOCAL_RANK and WORLD_SIZE, as torchrun would say them.  When the
-set changes the workers get TERM: they save what they have and end; then others are started on the new set, and the GPUs
-that are to go are given up before their time.  The job ends with its workers: well, if all of them did.
+Each worker gets its GPU (CUDA_VISIBLE_DEVICES), RANK, LOCAL_RANK and WORLD_SIZE, as under torchrun.  When the set
+changes, the workers get SIGTERM, save their work and end.  Then new workers start on the new set, and the other GPUs
+are released before the deadline.  The job ends with its workers, and succeeds if all of them did.
 """
 
 import os

@@ -4,6 +4,6 @@
 #GQ --array=%auto
 #GQ --gpus=1
 #GQ --time=10
-# Six tasks, one for each pair of values, as many at once as there are idle GPUs; whoever else needs GPUs gets theirs
-# as tasks end.  What came of each: gqacct -j JOB -o jobid,sweep%30,state,elapsed
+# Six tasks, one for each pair of values; as many run at once as there are idle GPUs, and other users' jobs get GPUs as
+# tasks end.  The results: gqacct -j JOB -o jobid,sweep%30,state,elapsed
 echo "task $GQ_ARRAY_TASK_ID: lr $lr, batch $batch, on GPU $CUDA_VISIBLE_DEVICES"

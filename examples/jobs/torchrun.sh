@@ -6,8 +6,8 @@
 #GQ --cpus-per-task=32
 #GQ --time=1-0
 #GQ --signal=B:USR1@300
-# One torchrun per node; they find each other by the rendezvous that gq sets.  Five minutes before the time limit the
-# script hears USR1: time to save a checkpoint and to queue itself again.
+# One torchrun per node, with the rendezvous that gq sets.  Five minutes before the time limit the script gets SIGUSR1,
+# asks for a checkpoint and requeues the job.
 #   gqsub torchrun.sh train.py --config big.toml
 trap 'touch checkpoint-now; gqctl requeue "$GQ_JOB_ID"' USR1
 gqrun sh -c 'exec torchrun --nnodes "$GQ_NNODES" --node-rank "$GQ_NODEID" --nproc-per-node "$GQ_GPUS_ON_NODE" \

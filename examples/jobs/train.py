@@ -1,8 +1,8 @@
 """A training loop that can be interrupted: python3 train.py STEPS [SECONDS]
 
-It saves its state when it is told to (USR1) or ended (TERM), tells the scheduler, and goes on from there the next time.
-However often that happens the result is the same.  SECONDS is how long a step takes, 0.1.  Of several workers, which
-all have the same state, the first one (RANK 0) saves it.
+It saves its state at SIGUSR1 and at SIGTERM, reports that to the scheduler, and resumes from there at the next start.
+The result does not depend on interruptions.  SECONDS is the duration of a step (default: 0.1).  All workers of a job
+have the same state; the first one (RANK 0) saves it.
 """
 
 import json
@@ -26,14 +26,14 @@ def load() -> tuple[int, int]:
 
 
 def save(step: int, weight: int) -> None:
-    """Whole or not at all: a half-written checkpoint is worse than an old one."""
+    """Replace the checkpoint atomically: a half-written checkpoint is worse than an old one."""
     if not IS_FIRST:
         return
     new = CHECKPOINT.with_suffix(".new")
     new.write_text(json.dumps([step, weight]))
     new.replace(CHECKPOINT)
-    if signal.SIGTERM not in told:  # what a stop costs is counted when it is made
-        tell("checkpoint-done")  # who has most to lose is the last to give way
+    if signal.SIGTERM not in told:  # after SIGTERM a report is refused
+        tell("checkpoint-done")  # jobs that would lose the least work are preempted first
     print(f"saved step {step}", flush=True)
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     for signum in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(signum, lambda number, frame: told.append(number))
     step, weight = load()
-    tell("resume-done")  # how long that took is what another stop would cost
+    tell("resume-done")  # the time since the restart is the cost of another stop
     while step < steps:
         weight = (weight * 1103515245 + 12345 + step) % 2**31  # the training
         step += 1

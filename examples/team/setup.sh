@@ -1,16 +1,17 @@
 #!/bin/sh
-# An organisation with three teams: who shares how much, what is guaranteed, who may ask for what, and the caps.
-# Once, as an administrator; `gqctl account show`, `gqctl qos show`, `gqctl limit show` and `gqshare` show the outcome.
+# An organisation with three teams: shares, guarantees, QOS and limits.
+# Run it once, as an administrator.  `gqctl account show`, `gqctl qos show`, `gqctl limit show` and `gqshare` show the
+# result.
 set -eu
 
-# Teams.  Of the eight A100s NLP has four for itself when it needs them and may borrow two more that are idle; vision
-# has two; robotics has none of its own, and works with what the others leave.
+# Teams.  Of the eight A100s, four are guaranteed to nlp, which may borrow two more idle ones; two are guaranteed to
+# vision; robotics has no guarantee and uses idle GPUs.
 gqctl account add lab --description='the whole laboratory'
 gqctl account add nlp      --parent=lab --shares=2 --guarantee=4 --borrow=2 --coordinator=anna
 gqctl account add vision   --parent=lab --shares=1 --guarantee=2
 gqctl account add robotics --parent=lab --shares=1 --borrow=idle
 
-# People.  Ben is in two teams; what he submits without --account is vision's.
+# Users.  Ben is in two teams; his jobs without --account run in vision.
 gqctl user add anna carol --account=nlp
 gqctl user add ben        --account=vision --default
 gqctl user add ben dora   --account=robotics
@@ -21,7 +22,7 @@ gqctl qos add high      --priority=100 --usage-factor=2 --max-time=1d --accounts
 gqctl qos add debug     --priority=200 --max-time=30m
 gqctl qos add scavenger --usage-factor=0.25 --description='cheap, and last in the queue'
 
-# Caps.  Those at submit refuse what goes beyond them, those at start let it wait.
+# Limits.  A job that exceeds a limit at submit is refused; at start, it waits.
 gqctl limit set --account=lab --per-user gpus=6 pending_jobs=10000
 gqctl limit set --account=robotics gpu_hours_per_month=500
 gqctl limit set --account=robotics gpus:a100=2 --at=submit
