@@ -32,7 +32,7 @@ from gqnode.shepherd.reactor import READ, WRITE, Reactor
 from gqnode.shepherd.stream import InputFeed, OutputStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gqnode.shepherd.frames import Head
     from gqnode.shepherd.specs import TaskSpec
@@ -82,6 +82,72 @@ class _Ends(NamedTuple):
     is_terminal: bool
 
 
+class _StepInput:
+    """Writes a step's standard input to every task that takes it; calls ``on_fed`` after each round."""
+
+    def __init__(self, reactor: Reactor, tell_taken: Callable[[int], None], on_fed: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._send_taken = tell_taken
+        self._on_fed = on_fed
+        self._feed = InputFeed()
+        self._tasks: dict[int, Task] = {}
+        """Tasks that take input, by descriptor."""
+        self._told_taken = 0
+
+    def add(self, fd: int, task: Task) -> None:
+        self._tasks[fd] = task
+        self._feed.add_reader(fd)
+
+    def take(self, offset: int, data: bytes, is_end: bool) -> None:
+        self._feed.add(offset, data, is_end)
+        self.feed()
+
+    def wants_to_write(self, fd: int) -> bool:
+        return fd in self._tasks and self._feed.wants_to_write(fd)
+
+    def feed(self) -> None:
+        """Write what the tasks take now, and watch for room in the others."""
+        for fd, task in list(self._tasks.items()):
+            is_terminal = task.terminal_fd == fd
+            if self.wants_to_write(fd) and self._feed.write_to(fd, is_terminal):
+                self._end(fd, is_terminal)
+            if not is_terminal and fd in self._tasks:
+                self._watch(fd)
+        self._on_fed()
+        if self._feed.taken != self._told_taken:
+            self.tell_taken()
+
+    def tell_taken(self) -> None:
+        """Report how much input all tasks have taken."""
+        self._told_taken = self._feed.taken
+        self._send_taken(self._feed.taken)
+
+    def forget(self, fd: int) -> None:
+        """Leave out a descriptor that its owner closes."""
+        if self._tasks.pop(fd, None) is not None:
+            self._feed.remove_reader(fd)
+
+    def close(self, task: Task) -> None:
+        """End the input of a task that has ended."""
+        for fd, owner in list(self._tasks.items()):
+            if owner is task:
+                self._end(fd, task.terminal_fd == fd)
+        if self._feed.taken != self._told_taken:
+            self.tell_taken()
+
+    def _watch(self, fd: int) -> None:
+        if self.wants_to_write(fd):
+            self._reactor.watch(fd, WRITE, self.feed)
+        else:
+            self._reactor.forget(fd)
+
+    def _end(self, fd: int, is_terminal: bool) -> None:
+        self.forget(fd)
+        if not is_terminal:
+            self._reactor.forget(fd)
+            os.close(fd)
+
+
 class Step:
     """The tasks of one step, started together."""
 
@@ -91,9 +157,7 @@ class Step:
         self._reactor = reactor
         self._post = post
         self._tasks: dict[int, Task] = {}
-        self._feed = InputFeed()
-        self._stdin: dict[int, Task] = {}
-        self._told_taken = 0
+        self._input = _StepInput(reactor, self._tell_taken, self._watch_streams)
         self._is_followed = True
         self.is_detached = False
         """Whether the daemon said that no client will attach again."""
@@ -140,8 +204,8 @@ class Step:
         task.process_exit = process_exit
         if process_exit.shell_code:
             self._tell_failed()
-        self._close_stdin_of(task)
-        self._reactor.after(self._key(task), LINGER_S, partial(self._end_streams, task))
+        self._input.close(task)
+        self._reactor.after(f"linger {self.number} {task.rank}", LINGER_S, partial(self._end_streams, task))
         self.pump()
         return True
 
@@ -165,8 +229,7 @@ class Step:
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_stdin(self, offset: int, data: bytes, is_end: bool) -> None:
-        self._feed.add(offset, data, is_end)
-        self._feed_tasks()
+        self._input.take(offset, data, is_end)
 
     def resize(self, rows: int, columns: int) -> None:
         """Set the terminal's size; the kernel notifies its foreground processes (SIGWINCH)."""
@@ -191,7 +254,7 @@ class Step:
             for stream in task.streams:
                 stream.rewind()
         self.acknowledge(positions)
-        self._tell_taken()
+        self._input.tell_taken()
 
     def unfollow(self) -> None:
         """Keep output and send nothing until `replay`: the daemon is away, or new and without a client."""
@@ -215,7 +278,7 @@ class Step:
 
     def _start_task(self, spec: TaskSpec) -> Task:
         try:
-            return self._launch(spec)
+            task, ends = _launch(spec, self.cell)
         except (CannotLaunch, OSError) as error:
             failure = (
                 error.failure if isinstance(error, CannotLaunch) else LaunchFailure(f"cannot start a process: {error}")
@@ -224,45 +287,14 @@ class Step:
             task.failure = failure
             task.process_exit = ProcessExit(code=failure.exit_code)
             return task
-
-    def _launch(self, spec: TaskSpec) -> Task:
-        ends = _open_terminal(spec) if spec.stdin == "pty" else _open_pipes(spec)
-        program = Program(
-            argv=spec.argv,
-            environment=spec.environment,
-            cell=self.cell,
-            chdir=spec.chdir,
-            umask=spec.umask,
-            cgroup_procs=spec.cgroup_procs,
-            identity=spec.identity,
-            confinement=spec.confinement,
-            has_terminal=ends.is_terminal,
-            cpus=spec.cpus,
-            is_task=True,
-        )
-        try:
-            launched = launch(program, lambda: ends.child, kept=ends.child)
-        except OSError:
-            for fd in {ends.stdin, ends.stdout, ends.stderr} - {None}:
-                os.close(fd)  # type: ignore[arg-type]  # None is taken out
-            raise
-        finally:
-            for fd in set(ends.child):
-                os.close(fd)
-        streams = (OutputStream("stdout", ends.stdout), OutputStream("stderr", ends.stderr))
-        task = Task(spec.rank, launched.pid, launched.status_fd, streams)
-        self._adopt_ends(task, ends)
-        return task
-
-    def _adopt_ends(self, task: Task, ends: _Ends) -> None:
         if ends.is_terminal:
             task.terminal_fd = ends.stdout
         if ends.stdin is not None:
-            self._stdin[ends.stdin] = task
-            self._feed.add_reader(ends.stdin)
+            self._input.add(ends.stdin, task)
         assert task.status_fd is not None
         self._reactor.watch(task.status_fd, READ, partial(self._on_status, task))
         self._watch_task(task)
+        return task
 
     def _on_status(self, task: Task) -> None:
         self._settle(task)
@@ -287,7 +319,7 @@ class Step:
             if stream.fd is None:
                 continue
             events = READ if stream.wants_data else 0
-            if task.terminal_fd == stream.fd and self._wants_to_write(stream.fd):
+            if task.terminal_fd == stream.fd and self._input.wants_to_write(stream.fd):
                 events |= WRITE
             if events:
                 self._reactor.watch(stream.fd, events, partial(self._on_stream, task, stream))
@@ -296,7 +328,7 @@ class Step:
 
     def _on_stream(self, task: Task, stream: OutputStream) -> None:
         if task.terminal_fd is not None:
-            self._feed_tasks()
+            self._input.feed()
         if stream.wants_data:
             self._read(task, stream)
         self._watch_task(task)
@@ -322,7 +354,7 @@ class Step:
                 self._close(task, fd)
             is_open |= stream.fd is not None
         if is_open:
-            self._reactor.after(self._key(task), LINGER_S, partial(self._end_streams, task))
+            self._reactor.after(f"linger {self.number} {task.rank}", LINGER_S, partial(self._end_streams, task))
         self._watch_task(task)
         self.pump()
 
@@ -330,7 +362,7 @@ class Step:
         self._reactor.forget(fd)
         if task.terminal_fd == fd:
             task.terminal_fd = None
-            self._forget_stdin(fd)
+            self._input.forget(fd)
         os.close(fd)
 
     def _pump_task(self, task: Task) -> None:
@@ -362,55 +394,41 @@ class Step:
             {**head, "code": process_exit.code, "signal": process_exit.signal, "oom": process_exit.oom, "why": why}
         )
 
-    def _key(self, task: Task) -> str:
-        return f"linger {self.number} {task.rank}"
-
-    # ── input ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _wants_to_write(self, fd: int) -> bool:
-        return fd in self._stdin and self._feed.wants_to_write(fd)
-
-    def _feed_tasks(self) -> None:
-        for fd, task in list(self._stdin.items()):
-            is_terminal = task.terminal_fd == fd
-            if self._wants_to_write(fd) and self._feed.write_to(fd, is_terminal):
-                self._end_stdin(fd, is_terminal)
-            if not is_terminal and fd in self._stdin:
-                self._watch_stdin(fd)
-        self._watch_streams()
-        if self._feed.taken != self._told_taken:
-            self._tell_taken()
-
-    def _watch_stdin(self, fd: int) -> None:
-        if self._wants_to_write(fd):
-            self._reactor.watch(fd, WRITE, self._feed_tasks)
-        else:
-            self._reactor.forget(fd)
-
-    def _tell_taken(self) -> None:
-        self._told_taken = self._feed.taken
-        self._post.tell({"is": "stdin_taken", "step": self.number, "offset": self._feed.taken})
-
-    def _end_stdin(self, fd: int, is_terminal: bool) -> None:
-        self._forget_stdin(fd)
-        if not is_terminal:
-            self._reactor.forget(fd)
-            os.close(fd)
-
-    def _forget_stdin(self, fd: int) -> None:
-        if self._stdin.pop(fd, None) is not None:
-            self._feed.remove_reader(fd)
-
-    def _close_stdin_of(self, task: Task) -> None:
-        for fd, owner in list(self._stdin.items()):
-            if owner is task:
-                self._end_stdin(fd, task.terminal_fd == fd)
-        if self._feed.taken != self._told_taken:
-            self._tell_taken()
+    def _tell_taken(self, offset: int) -> None:
+        self._post.tell({"is": "stdin_taken", "step": self.number, "offset": offset})
 
 
 def set_window_size(fd: int, rows: int, columns: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, _WINDOW_SIZE.pack(rows, columns, 0, 0))
+
+
+def _launch(spec: TaskSpec, cell: str) -> tuple[Task, _Ends]:
+    """Start the process of a task.  Raises `CannotLaunch` or `OSError`."""
+    ends = _open_terminal(spec) if spec.stdin == "pty" else _open_pipes(spec)
+    program = Program(
+        argv=spec.argv,
+        environment=spec.environment,
+        cell=cell,
+        chdir=spec.chdir,
+        umask=spec.umask,
+        cgroup_procs=spec.cgroup_procs,
+        identity=spec.identity,
+        confinement=spec.confinement,
+        has_terminal=ends.is_terminal,
+        cpus=spec.cpus,
+        is_task=True,
+    )
+    try:
+        launched = launch(program, lambda: ends.child, kept=ends.child)
+    except OSError:
+        for fd in {ends.stdin, ends.stdout, ends.stderr} - {None}:
+            os.close(fd)  # type: ignore[arg-type]  # None is taken out
+        raise
+    finally:
+        for fd in set(ends.child):
+            os.close(fd)
+    streams = (OutputStream("stdout", ends.stdout), OutputStream("stderr", ends.stderr))
+    return Task(spec.rank, launched.pid, launched.status_fd, streams), ends
 
 
 def _open_terminal(spec: TaskSpec) -> _Ends:
