@@ -263,12 +263,158 @@ def config_of(raw: Table, path: str) -> Config:
     return _Reader(path).config(raw)
 
 
-class _Reader:
-    """Reads one file: checks each table and records which keys it sets."""
+class _TableReader:
+    """Reads tables of one file into structs, and records which keys the file sets; an error names the file and key."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._keys_set: set[str] = set()
+
+    def _read(self, how: str, raw: object, dotted: str) -> object:
+        try:
+            return READERS[how](raw)
+        except ValueError as error:
+            self._fail(dotted, str(error))
+
+    def _tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
+        """Read an array of tables with unique names."""
+        if not isinstance(raw, list):
+            self._fail(key, f"is one table; write [[{key}]], it may be there several times")
+        tables = tuple(self._named_table(kind, table, key, index) for index, table in enumerate(raw, 1))
+        names = [getattr(table, "name", "") for table in tables]
+        for name in names:
+            if names.count(name) > 1:
+                self._fail(key, f"`{name}` is there twice")
+        return tables
+
+    def _named_table(self, kind: type[S], raw: object, key: str, index: int) -> S:
+        if not isinstance(raw, dict) or "name" not in raw:
+            self._fail(key, f"number {index} has no name", f"begin it with [[{key}]] and name = …")
+        return self._table(kind, raw, f"{key}.{raw['name']}")
+
+    def _table(self, kind: type[S], raw: object, prefix: str) -> S:
+        if not isinstance(raw, dict):
+            self._fail(prefix, f"is not a table; write [{prefix}]")
+        self._check_keys(raw, [_KEY_OF.get(field, field) for field in kind.__struct_fields__], prefix, _aliases(kind))
+        values = {}
+        for key, value in raw.items():
+            dotted = f"{prefix}.{key}"
+            values[_field(kind, key)] = self._value(key, value, dotted)
+            self._keys_set.add(dotted)
+        for field in msgspec.structs.fields(kind):
+            if field.name in values:
+                values[field.name] = self._typed(field, values[field.name], f"{prefix}.{_key(field.name, raw)}")
+        return kind(**values)
+
+    def _check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
+        for key in raw:
+            if key not in known and key not in aliases:
+                table = f"[{prefix}]" if prefix else "the file"
+                self._fail(
+                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {table}", _names_hint(key, known)
+                )
+
+    # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _value(self, key: str, value: object, dotted: str) -> object:
+        """Convert a value from the file's notation to the field's number or structure."""
+        if key == "fake_gpu":
+            return self._fake_gpus(value, dotted)
+        if key == "isolation":
+            return self._isolation(value, dotted)
+        if key in _WEIGHT_KEYS:
+            return self._weights(value, dotted)
+        if key in READERS:
+            return self._read(key, value, dotted)
+        if (key, value) in (("gpus", AUTO), ("max_gpu_hours", UNLIMITED)) or (key in _ENDLESS_KEYS and value == NEVER):
+            return None
+        if not isinstance(value, str):
+            if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
+                self._fail(
+                    dotted,
+                    f"must be text with a unit, not {_kind_of(value)}",
+                    f'for example {key} = "{"16G" if key in _MEMORY_KEYS else "1h"}"',
+                )
+            return value
+        try:
+            if key in _MEMORY_KEYS:
+                return parse_memory_mib(value)
+            if key in _DURATION_KEYS:
+                return self._duration(key, value, dotted)
+        except ValueError as error:
+            self._fail(dotted, str(error))
+        self._check_text(key, value, dotted)
+        return value
+
+    def _duration(self, key: str, value: str, dotted: str) -> int | None:
+        seconds = parse_duration_s(value)
+        if seconds is None and key in _FINITE_KEYS:
+            self._fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
+        return seconds
+
+    def _check_text(self, key: str, value: str, dotted: str) -> None:
+        if key in _TCP_KEYS:
+            match = _TCP.fullmatch(value)
+            if match is None or not 1 <= int(match[2]) <= 65535:
+                self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
+        if key in ("munge_socket", "attribute_script") and not value.startswith("/"):
+            self._fail(dotted, f"`{value}` is not an absolute path")
+        if key in _NAME_KEYS and not NAME.fullmatch(value):
+            self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+
+    def _typed(self, field: msgspec.structs.FieldInfo, value: object, dotted: str) -> object:
+        try:
+            return msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            self._fail(dotted, f"has the wrong type: {_in_words(str(error))}")
+
+    def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
+        if not isinstance(raw, list):
+            self._fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
+        return tuple(self._table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
+
+    def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
+        if raw == AUTO:
+            return {}
+        if not isinstance(raw, dict) or not all(isinstance(how, str) for how in raw.values()):
+            self._fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
+        self._check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
+        return {function: how for function, how in raw.items() if how != AUTO}
+
+    def _weights(self, raw: object, dotted: str) -> dict[str, float]:
+        """Read a table of names and weights."""
+        if not isinstance(raw, dict):
+            self._fail(dotted, f"is not a table; write [{dotted}]")
+        for name, weight in raw.items():
+            if not NAME.fullmatch(name):
+                self._fail(f"{dotted}.{name}", "is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+            if not isinstance(weight, int | float) or isinstance(weight, bool):
+                self._fail(f"{dotted}.{name}", f"must be a number, not {_kind_of(weight)}")
+            self._check_weight(weight, f"{dotted}.{name}")
+        return {name: float(weight) for name, weight in raw.items()}
+
+    def _check_weights(self, table: msgspec.Struct, prefix: str) -> None:
+        for name in table.__struct_fields__:
+            value = getattr(table, name)
+            if isinstance(value, float):
+                self._check_weight(value, f"{prefix}.{_KEY_OF.get(name, name)}")
+
+    def _check_weight(self, value: float, dotted: str) -> None:
+        if not 0 <= value <= MAX_WEIGHT:
+            self._fail(dotted, f"is {value:g}; it must be between 0 and {MAX_WEIGHT:g}")
+
+    def _check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
+        for name in table.__struct_fields__:
+            value = getattr(table, name)
+            if value < 0 or (value == 0 and name not in may_be_zero):
+                self._fail(f"{prefix}.{name}", f"is {value:g}; it must be more than 0")
+
+    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
+        raise UsageError("bad_config", f"{self._path}: `{key}` {message}", hint)
+
+
+class _Reader(_TableReader):
+    """Reads and checks the sections of gq.toml."""
 
     def config(self, raw: Table) -> Config:
         self._check_keys(raw, _TABLES, "")
@@ -448,12 +594,6 @@ class _Reader:
         self._keys_set.update(f"licenses.{name}" for name in licenses)
         return licenses
 
-    def _read(self, how: str, raw: object, dotted: str) -> object:
-        try:
-            return READERS[how](raw)
-        except ValueError as error:
-            self._fail(dotted, str(error))
-
     def _check_node(self, node: NodeSettings, key: str) -> None:
         low, high = node.port_range
         if not 1024 <= low <= high <= 65535:
@@ -470,142 +610,6 @@ class _Reader:
             self._fail(f"{key}.fake_gpu", "a node has real GPUs or pretended ones, not both", "set gpus = []")
 
     # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
-        """Read an array of tables with unique names."""
-        if not isinstance(raw, list):
-            self._fail(key, f"is one table; write [[{key}]], it may be there several times")
-        tables = tuple(self._named_table(kind, table, key, index) for index, table in enumerate(raw, 1))
-        names = [getattr(table, "name", "") for table in tables]
-        for name in names:
-            if names.count(name) > 1:
-                self._fail(key, f"`{name}` is there twice")
-        return tables
-
-    def _named_table(self, kind: type[S], raw: object, key: str, index: int) -> S:
-        if not isinstance(raw, dict) or "name" not in raw:
-            self._fail(key, f"number {index} has no name", f"begin it with [[{key}]] and name = …")
-        return self._table(kind, raw, f"{key}.{raw['name']}")
-
-    def _table(self, kind: type[S], raw: object, prefix: str) -> S:
-        if not isinstance(raw, dict):
-            self._fail(prefix, f"is not a table; write [{prefix}]")
-        self._check_keys(raw, [_KEY_OF.get(field, field) for field in kind.__struct_fields__], prefix, _aliases(kind))
-        values = {}
-        for key, value in raw.items():
-            dotted = f"{prefix}.{key}"
-            values[_field(kind, key)] = self._value(key, value, dotted)
-            self._keys_set.add(dotted)
-        for field in msgspec.structs.fields(kind):
-            if field.name in values:
-                values[field.name] = self._typed(field, values[field.name], f"{prefix}.{_key(field.name, raw)}")
-        return kind(**values)
-
-    def _check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
-        for key in raw:
-            if key not in known and key not in aliases:
-                table = f"[{prefix}]" if prefix else "the file"
-                self._fail(
-                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {table}", _names_hint(key, known)
-                )
-
-    # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _value(self, key: str, value: object, dotted: str) -> object:
-        """Convert a value from the file's notation to the field's number or structure."""
-        if key == "fake_gpu":
-            return self._fake_gpus(value, dotted)
-        if key == "isolation":
-            return self._isolation(value, dotted)
-        if key in _WEIGHT_KEYS:
-            return self._weights(value, dotted)
-        if key in READERS:
-            return self._read(key, value, dotted)
-        if (key, value) in (("gpus", AUTO), ("max_gpu_hours", UNLIMITED)) or (key in _ENDLESS_KEYS and value == NEVER):
-            return None
-        if not isinstance(value, str):
-            if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
-                self._fail(
-                    dotted,
-                    f"must be text with a unit, not {_kind_of(value)}",
-                    f'for example {key} = "{"16G" if key in _MEMORY_KEYS else "1h"}"',
-                )
-            return value
-        try:
-            if key in _MEMORY_KEYS:
-                return parse_memory_mib(value)
-            if key in _DURATION_KEYS:
-                return self._duration(key, value, dotted)
-        except ValueError as error:
-            self._fail(dotted, str(error))
-        self._check_text(key, value, dotted)
-        return value
-
-    def _duration(self, key: str, value: str, dotted: str) -> int | None:
-        seconds = parse_duration_s(value)
-        if seconds is None and key in _FINITE_KEYS:
-            self._fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
-        return seconds
-
-    def _check_text(self, key: str, value: str, dotted: str) -> None:
-        if key in _TCP_KEYS:
-            match = _TCP.fullmatch(value)
-            if match is None or not 1 <= int(match[2]) <= 65535:
-                self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
-        if key in ("munge_socket", "attribute_script") and not value.startswith("/"):
-            self._fail(dotted, f"`{value}` is not an absolute path")
-        if key in _NAME_KEYS and not NAME.fullmatch(value):
-            self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
-
-    def _typed(self, field: msgspec.structs.FieldInfo, value: object, dotted: str) -> object:
-        try:
-            return msgspec.convert(value, field.type)
-        except msgspec.ValidationError as error:
-            self._fail(dotted, f"has the wrong type: {_in_words(str(error))}")
-
-    def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
-        if not isinstance(raw, list):
-            self._fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
-        return tuple(self._table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
-
-    def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
-        if raw == AUTO:
-            return {}
-        if not isinstance(raw, dict) or not all(isinstance(how, str) for how in raw.values()):
-            self._fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
-        self._check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
-        return {function: how for function, how in raw.items() if how != AUTO}
-
-    def _weights(self, raw: object, dotted: str) -> dict[str, float]:
-        """Read a table of names and weights."""
-        if not isinstance(raw, dict):
-            self._fail(dotted, f"is not a table; write [{dotted}]")
-        for name, weight in raw.items():
-            if not NAME.fullmatch(name):
-                self._fail(f"{dotted}.{name}", "is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
-            if not isinstance(weight, int | float) or isinstance(weight, bool):
-                self._fail(f"{dotted}.{name}", f"must be a number, not {_kind_of(weight)}")
-            self._check_weight(weight, f"{dotted}.{name}")
-        return {name: float(weight) for name, weight in raw.items()}
-
-    def _check_weights(self, table: msgspec.Struct, prefix: str) -> None:
-        for name in table.__struct_fields__:
-            value = getattr(table, name)
-            if isinstance(value, float):
-                self._check_weight(value, f"{prefix}.{_KEY_OF.get(name, name)}")
-
-    def _check_weight(self, value: float, dotted: str) -> None:
-        if not 0 <= value <= MAX_WEIGHT:
-            self._fail(dotted, f"is {value:g}; it must be between 0 and {MAX_WEIGHT:g}")
-
-    def _check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
-        for name in table.__struct_fields__:
-            value = getattr(table, name)
-            if value < 0 or (value == 0 and name not in may_be_zero):
-                self._fail(f"{prefix}.{name}", f"is {value:g}; it must be more than 0")
-
-    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
-        raise UsageError("bad_config", f"{self._path}: `{key}` {message}", hint)
 
 
 def _aliases(kind: type[msgspec.Struct]) -> tuple[str, ...]:
