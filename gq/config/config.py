@@ -267,52 +267,50 @@ class _TableReader:
     """Reads tables of one file into structs, and records which keys the file sets; an error names the file and key."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._keys_set: set[str] = set()
+        self.path = path
+        self.keys_set: set[str] = set()
 
-    def _read(self, how: str, raw: object, dotted: str) -> object:
+    def read(self, how: str, raw: object, dotted: str) -> object:
         try:
             return READERS[how](raw)
         except ValueError as error:
-            self._fail(dotted, str(error))
+            self.fail(dotted, str(error))
 
-    def _tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
+    def tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
         """Read an array of tables with unique names."""
         if not isinstance(raw, list):
-            self._fail(key, f"is one table; write [[{key}]], it may be there several times")
+            self.fail(key, f"is one table; write [[{key}]], it may be there several times")
         tables = tuple(self._named_table(kind, table, key, index) for index, table in enumerate(raw, 1))
         names = [getattr(table, "name", "") for table in tables]
         for name in names:
             if names.count(name) > 1:
-                self._fail(key, f"`{name}` is there twice")
+                self.fail(key, f"`{name}` is there twice")
         return tables
 
     def _named_table(self, kind: type[S], raw: object, key: str, index: int) -> S:
         if not isinstance(raw, dict) or "name" not in raw:
-            self._fail(key, f"number {index} has no name", f"begin it with [[{key}]] and name = …")
-        return self._table(kind, raw, f"{key}.{raw['name']}")
+            self.fail(key, f"number {index} has no name", f"begin it with [[{key}]] and name = …")
+        return self.table(kind, raw, f"{key}.{raw['name']}")
 
-    def _table(self, kind: type[S], raw: object, prefix: str) -> S:
+    def table(self, kind: type[S], raw: object, prefix: str) -> S:
         if not isinstance(raw, dict):
-            self._fail(prefix, f"is not a table; write [{prefix}]")
-        self._check_keys(raw, [_KEY_OF.get(field, field) for field in kind.__struct_fields__], prefix, _aliases(kind))
+            self.fail(prefix, f"is not a table; write [{prefix}]")
+        self.check_keys(raw, [_KEY_OF.get(field, field) for field in kind.__struct_fields__], prefix, _aliases(kind))
         values = {}
         for key, value in raw.items():
             dotted = f"{prefix}.{key}"
             values[_field(kind, key)] = self._value(key, value, dotted)
-            self._keys_set.add(dotted)
+            self.keys_set.add(dotted)
         for field in msgspec.structs.fields(kind):
             if field.name in values:
                 values[field.name] = self._typed(field, values[field.name], f"{prefix}.{_key(field.name, raw)}")
         return kind(**values)
 
-    def _check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
+    def check_keys(self, raw: Table, known: list[str], prefix: str, aliases: tuple[str, ...] = ()) -> None:
         for key in raw:
             if key not in known and key not in aliases:
                 table = f"[{prefix}]" if prefix else "the file"
-                self._fail(
-                    f"{prefix}.{key}" if prefix else key, f"is not a setting of {table}", _names_hint(key, known)
-                )
+                self.fail(f"{prefix}.{key}" if prefix else key, f"is not a setting of {table}", _names_hint(key, known))
 
     # ── values ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -325,12 +323,12 @@ class _TableReader:
         if key in _WEIGHT_KEYS:
             return self._weights(value, dotted)
         if key in READERS:
-            return self._read(key, value, dotted)
+            return self.read(key, value, dotted)
         if (key, value) in (("gpus", AUTO), ("max_gpu_hours", UNLIMITED)) or (key in _ENDLESS_KEYS and value == NEVER):
             return None
         if not isinstance(value, str):
             if key in _DURATION_KEYS or (key in _MEMORY_KEYS and not _is_whole(value)):
-                self._fail(
+                self.fail(
                     dotted,
                     f"must be text with a unit, not {_kind_of(value)}",
                     f'for example {key} = "{"16G" if key in _MEMORY_KEYS else "1h"}"',
@@ -342,58 +340,58 @@ class _TableReader:
             if key in _DURATION_KEYS:
                 return self._duration(key, value, dotted)
         except ValueError as error:
-            self._fail(dotted, str(error))
+            self.fail(dotted, str(error))
         self._check_text(key, value, dotted)
         return value
 
     def _duration(self, key: str, value: str, dotted: str) -> int | None:
         seconds = parse_duration_s(value)
         if seconds is None and key in _FINITE_KEYS:
-            self._fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
+            self.fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
         return seconds
 
     def _check_text(self, key: str, value: str, dotted: str) -> None:
         if key in _TCP_KEYS:
             match = _TCP.fullmatch(value)
             if match is None or not 1 <= int(match[2]) <= 65535:
-                self._fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
+                self.fail(dotted, f"`{value}` is not tcp://ADDRESS:PORT")
         if key in ("munge_socket", "attribute_script") and not value.startswith("/"):
-            self._fail(dotted, f"`{value}` is not an absolute path")
+            self.fail(dotted, f"`{value}` is not an absolute path")
         if key in _NAME_KEYS and not NAME.fullmatch(value):
-            self._fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+            self.fail(dotted, f"`{value}` is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
 
     def _typed(self, field: msgspec.structs.FieldInfo, value: object, dotted: str) -> object:
         try:
             return msgspec.convert(value, field.type)
         except msgspec.ValidationError as error:
-            self._fail(dotted, f"has the wrong type: {_in_words(str(error))}")
+            self.fail(dotted, f"has the wrong type: {_in_words(str(error))}")
 
     def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
         if not isinstance(raw, list):
-            self._fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
-        return tuple(self._table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
+            self.fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
+        return tuple(self.table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
 
     def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
         if raw == AUTO:
             return {}
         if not isinstance(raw, dict) or not all(isinstance(how, str) for how in raw.values()):
-            self._fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
-        self._check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
+            self.fail(dotted, f"must be {AUTO!r} or a table such as {{cpu = 'none'}}, not {_kind_of(raw)}")
+        self.check_keys(raw, list(ISOLATION_FUNCTIONS), dotted)
         return {function: how for function, how in raw.items() if how != AUTO}
 
     def _weights(self, raw: object, dotted: str) -> dict[str, float]:
         """Read a table of names and weights."""
         if not isinstance(raw, dict):
-            self._fail(dotted, f"is not a table; write [{dotted}]")
+            self.fail(dotted, f"is not a table; write [{dotted}]")
         for name, weight in raw.items():
             if not NAME.fullmatch(name):
-                self._fail(f"{dotted}.{name}", "is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
+                self.fail(f"{dotted}.{name}", "is not a name; use letters, digits, `.`, `_` and `-`, at most 63")
             if not isinstance(weight, int | float) or isinstance(weight, bool):
-                self._fail(f"{dotted}.{name}", f"must be a number, not {_kind_of(weight)}")
+                self.fail(f"{dotted}.{name}", f"must be a number, not {_kind_of(weight)}")
             self._check_weight(weight, f"{dotted}.{name}")
         return {name: float(weight) for name, weight in raw.items()}
 
-    def _check_weights(self, table: msgspec.Struct, prefix: str) -> None:
+    def check_weights(self, table: msgspec.Struct, prefix: str) -> None:
         for name in table.__struct_fields__:
             value = getattr(table, name)
             if isinstance(value, float):
@@ -401,40 +399,43 @@ class _TableReader:
 
     def _check_weight(self, value: float, dotted: str) -> None:
         if not 0 <= value <= MAX_WEIGHT:
-            self._fail(dotted, f"is {value:g}; it must be between 0 and {MAX_WEIGHT:g}")
+            self.fail(dotted, f"is {value:g}; it must be between 0 and {MAX_WEIGHT:g}")
 
-    def _check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
+    def check_positive(self, table: msgspec.Struct, prefix: str, may_be_zero: tuple[str, ...] = ()) -> None:
         for name in table.__struct_fields__:
             value = getattr(table, name)
             if value < 0 or (value == 0 and name not in may_be_zero):
-                self._fail(f"{prefix}.{name}", f"is {value:g}; it must be more than 0")
+                self.fail(f"{prefix}.{name}", f"is {value:g}; it must be more than 0")
 
-    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
-        raise UsageError("bad_config", f"{self._path}: `{key}` {message}", hint)
+    def fail(self, key: str, message: str, hint: str = "") -> NoReturn:
+        raise UsageError("bad_config", f"{self.path}: `{key}` {message}", hint)
 
 
-class _Reader(_TableReader):
+class _Reader:
     """Reads and checks the sections of gq.toml."""
 
+    def __init__(self, path: str) -> None:
+        self._file = _TableReader(path)
+
     def config(self, raw: Table) -> Config:
-        self._check_keys(raw, _TABLES, "")
+        self._file.check_keys(raw, _TABLES, "")
         cluster = raw.get("cluster", "gq")
         if not isinstance(cluster, str) or not NAME.fullmatch(cluster):
-            self._fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
+            self._file.fail("cluster", f"`{cluster}` is not a name; use letters, digits, `.`, `_` and `-`")
         if "cluster" in raw:
-            self._keys_set.add("cluster")
+            self._file.keys_set.add("cluster")
         return Config(
-            path=self._path,
+            path=self._file.path,
             cluster=cluster,
             controller=self._controller(raw.get("controller", {})),
-            access=self._table(AccessSettings, raw.get("access", {}), "access"),
+            access=self._file.table(AccessSettings, raw.get("access", {}), "access"),
             client=self._client(raw.get("client", {})),
             limits=self._limits(raw.get("limits", {})),
             timers=self._timers(raw.get("timers", {})),
             history=self._history(raw.get("history", {})),
             priority=self._priority(raw.get("priority", {})),
             billing=self._billing(raw.get("billing", {})),
-            accounts=self._table(Accounting, raw.get("accounts", {}), "accounts"),
+            accounts=self._file.table(Accounting, raw.get("accounts", {}), "accounts"),
             reservations=self._reservations(raw.get("reservations", {})),
             scheduler=self._scheduler(raw.get("scheduler", {})),
             notify=self._notify(raw.get("notify", {})),
@@ -442,55 +443,57 @@ class _Reader(_TableReader):
             nodes=self._nodes(raw.get("node", [])),
             topology=self._topology(raw.get("topology", [])),
             licenses=self._licenses(raw.get("licenses", {})),
-            keys_set=frozenset(self._keys_set),
+            keys_set=frozenset(self._file.keys_set),
         )
 
     def _controller(self, raw: object) -> ControllerSettings:
-        controller = self._table(ControllerSettings, raw, "controller")
+        controller = self._file.table(ControllerSettings, raw, "controller")
         self._check_choice("controller.log_level", controller.log_level, LOG_LEVELS)
         if controller.munge and controller.listen_clients is None:
-            self._fail("controller.munge", "is for users of other hosts, who have no door here", "set listen_clients")
+            self._file.fail(
+                "controller.munge", "is for users of other hosts, who have no door here", "set listen_clients"
+            )
         if controller.submit_hook and not _HOOK.fullmatch(controller.submit_hook):
             key, example = "controller.submit_hook", 'for example "/etc/gq/hook.py:submit"'
-            self._fail(key, f"`{controller.submit_hook}` is not FILE.py:FUNCTION", example)
+            self._file.fail(key, f"`{controller.submit_hook}` is not FILE.py:FUNCTION", example)
         if not (math.isfinite(controller.submit_hook_timeout_s) and controller.submit_hook_timeout_s > 0):
-            self._fail(
+            self._file.fail(
                 "controller.submit_hook_timeout_s", f"is {controller.submit_hook_timeout_s:g}; a hook needs time"
             )
         self._check_choice("controller.submit_hook_on_failure", controller.submit_hook_on_failure, HOOK_FAILURES)
         return controller
 
     def _priority(self, raw: object) -> PriorityWeights:
-        priority = self._table(PriorityWeights, raw, "priority")
-        self._check_weights(priority, "priority")
+        priority = self._file.table(PriorityWeights, raw, "priority")
+        self._file.check_weights(priority, "priority")
         for name in ("max_age_s", "half_life_s"):
             if getattr(priority, name) == 0:
-                self._fail(f"priority.{_KEY_OF[name]}", "is 0; it must be more than 0")
+                self._file.fail(f"priority.{_KEY_OF[name]}", "is 0; it must be more than 0")
         return priority
 
     def _billing(self, raw: object) -> Billing:
-        billing = self._table(Billing, raw, "billing")
-        self._check_weights(billing, "billing")
+        billing = self._file.table(Billing, raw, "billing")
+        self._file.check_weights(billing, "billing")
         return billing
 
     def _reservations(self, raw: object) -> Booking:
-        rules = self._table(Booking, raw, "reservations")
+        rules = self._file.table(Booking, raw, "reservations")
         for name, minimum in {"max_per_user": 0, "max_gpu_hours": 0, "clear_time_s": 0}.items():
             value = getattr(rules, name)
             if value is not None and not minimum <= value <= MAX_COUNT:
-                self._fail(
+                self._file.fail(
                     f"reservations.{_KEY_OF.get(name, name)}", f"is {value:g}; it must be between 0 and {MAX_COUNT}"
                 )
         for name in ("max_ahead_s", "max_duration_s", "horizon_s", "no_show_s"):
             if getattr(rules, name) == 0:
-                self._fail(f"reservations.{_KEY_OF[name]}", "is 0; it must be more than 0")
+                self._file.fail(f"reservations.{_KEY_OF[name]}", "is 0; it must be more than 0")
         if rules.horizon_s > MAX_HORIZON_S:
-            self._fail("reservations.horizon", "is more than 366 days ahead, which nobody can plan")
+            self._file.fail("reservations.horizon", "is more than 366 days ahead, which nobody can plan")
         return rules
 
     def _scheduler(self, raw: object) -> Scheduling:
         """Return the keys that the file sets, over the values of the policy that it names."""
-        table = self._table(Scheduling, raw, "scheduler")
+        table = self._file.table(Scheduling, raw, "scheduler")
         self._check_choice("scheduler.policy", table.policy, tuple(PRESETS))
         keys = {_field(Scheduling, key) for key in (raw if isinstance(raw, dict) else ())}
         scheduler = Scheduling(**(PRESETS[table.policy] | {name: getattr(table, name) for name in keys}))
@@ -501,113 +504,119 @@ class _Reader(_TableReader):
         for name, maximum in {**dict.fromkeys(numbers, MAX_COUNT), "history_jobs": MAX_HISTORY_JOBS}.items():
             minimum = 0 if name in ("protected_jobs", "cores_kept_per_gpu", "estimate_jobs") else 1
             if not minimum <= getattr(scheduler, name) <= maximum:
-                self._fail(
+                self._file.fail(
                     f"scheduler.{name}", f"is {getattr(scheduler, name)}; it must be between {minimum} and {maximum}"
                 )
         for name in ("protect_fair_share", "protect_oldest_share"):
             if not 0 <= (share := getattr(scheduler, name)) <= 1:
-                self._fail(f"scheduler.{name}", f"is {share:g}; it must be between 0 and 1")
+                self._file.fail(f"scheduler.{name}", f"is {share:g}; it must be between 0 and 1")
         for name in ("trial_s", "turn_s"):
             if getattr(scheduler, name) < 1:
-                self._fail(f"scheduler.{_KEY_OF[name]}", "is 0; a job needs time to get anywhere")
+                self._file.fail(f"scheduler.{_KEY_OF[name]}", "is 0; a job needs time to get anywhere")
         if scheduler.expected_without_history_s < 1:
-            self._fail("scheduler.expected_without_history", "is 0; a job takes some time")
+            self._file.fail("scheduler.expected_without_history", "is 0; a job takes some time")
         return scheduler
 
     def _notify(self, raw: object) -> NotifySettings:
-        notify = self._table(NotifySettings, raw, "notify")
+        notify = self._file.table(NotifySettings, raw, "notify")
         if (problem := problem_of(notify)) is not None:
-            self._fail(f"notify.{problem[0]}", problem[1])
+            self._file.fail(f"notify.{problem[0]}", problem[1])
         return notify
 
     def _check_choice(self, key: str, value: str, choices: tuple[str, ...]) -> None:
         if value not in choices:
-            self._fail(key, f"`{value}` is none of {', '.join(choices)}", suggestion(value, choices))
+            self._file.fail(key, f"`{value}` is none of {', '.join(choices)}", suggestion(value, choices))
 
     def _client(self, raw: object) -> ClientSettings:
-        client = self._table(ClientSettings, raw, "client")
+        client = self._file.table(ClientSettings, raw, "client")
         if client.server_key and not _PUBLIC_KEY.fullmatch(client.server_key):
-            self._fail(
+            self._file.fail(
                 "client.server_key",
                 f"`{client.server_key}` is not a public key",
                 "keys/gqd.pub of the controller has it",
             )
-        if client.munge and "client.key_file" in self._keys_set:
-            self._fail("client.munge", "and key_file are two ways to say who you are", "leave one of them out")
+        if client.munge and "client.key_file" in self._file.keys_set:
+            self._file.fail("client.munge", "and key_file are two ways to say who you are", "leave one of them out")
         return client
 
     def _limits(self, raw: object) -> LimitSettings:
-        limits = self._table(LimitSettings, raw, "limits")
-        self._check_positive(limits, "limits")
+        limits = self._file.table(LimitSettings, raw, "limits")
+        self._file.check_positive(limits, "limits")
         for name, maximum in (("message_bytes", MAX_MESSAGE_BYTES), ("script_bytes", MAX_SCRIPT_BYTES)):
             if getattr(limits, name) > maximum:
-                self._fail(f"limits.{name}", f"{getattr(limits, name)} is over {maximum}, the limit of the protocol")
+                self._file.fail(
+                    f"limits.{name}", f"{getattr(limits, name)} is over {maximum}, the limit of the protocol"
+                )
         return limits
 
     def _history(self, raw: object) -> HistorySettings:
-        history = self._table(HistorySettings, raw, "history")
-        self._check_positive(history, "history", may_be_zero=history.__struct_fields__)
+        history = self._file.table(HistorySettings, raw, "history")
+        self._file.check_positive(history, "history", may_be_zero=history.__struct_fields__)
         return history
 
     def _timers(self, raw: object) -> Timers:
-        timers = self._table(Timers, raw, "timers")
-        self._check_positive(timers, "timers", may_be_zero=("schedule_min_interval_s", "grace_s"))
+        timers = self._file.table(Timers, raw, "timers")
+        self._file.check_positive(timers, "timers", may_be_zero=("schedule_min_interval_s", "grace_s"))
         if timers.node_lost_s <= timers.heartbeat_s:
-            self._fail("timers.node_lost_s", f"{timers.node_lost_s:g} is not longer than heartbeat_s, so no node stays")
+            self._file.fail(
+                "timers.node_lost_s", f"{timers.node_lost_s:g} is not longer than heartbeat_s, so no node stays"
+            )
         return timers
 
     def _partitions(self, raw: object) -> tuple[PartitionSettings, ...]:
-        partitions = self._tables(PartitionSettings, raw, "partition")
+        partitions = self._file.tables(PartitionSettings, raw, "partition")
         if not partitions:
             return (PartitionSettings(name="main", default=True),)
         defaults = [partition.name for partition in partitions if partition.default]
         if len(defaults) > 1:
-            self._fail("partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one can be")
+            self._file.fail("partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one can be")
         for partition in partitions:
             max_time_s, default_time_s = partition.max_time_s, partition.default_time_s
             if max_time_s is not None and default_time_s is not None and default_time_s > max_time_s:
-                self._fail(f"partition.{partition.name}.default_time", "is longer than max_time")
+                self._file.fail(f"partition.{partition.name}.default_time", "is longer than max_time")
             for name, minimum in _PARTITION_MINIMA.items():
                 value = getattr(partition, name)
                 if value is not None and value < minimum:
                     key = f"partition.{partition.name}.{_KEY_OF.get(name, name)}"
-                    self._fail(key, f"is {value}; it must be at least {minimum}")
+                    self._file.fail(key, f"is {value}; it must be at least {minimum}")
         return partitions
 
     def _nodes(self, raw: object) -> tuple[NodeSettings, ...]:
-        nodes = self._tables(NodeSettings, raw, "node")
+        nodes = self._file.tables(NodeSettings, raw, "node")
         for node in nodes:
             self._check_node(node, f"node.{node.name}")
         return nodes
 
     def _topology(self, raw: object) -> tuple[Switch, ...]:
-        switches = self._tables(Switch, raw, "topology")
+        switches = self._file.tables(Switch, raw, "topology")
         try:
             check_switches(switches)
         except ValueError as error:
-            self._fail("topology", str(error))
+            self._file.fail("topology", str(error))
         return switches
 
     def _licenses(self, raw: object) -> dict[str, int]:
-        licenses = self._read("resources", raw, "licenses")
+        licenses = self._file.read("resources", raw, "licenses")
         assert isinstance(licenses, dict)
-        self._keys_set.update(f"licenses.{name}" for name in licenses)
+        self._file.keys_set.update(f"licenses.{name}" for name in licenses)
         return licenses
 
     def _check_node(self, node: NodeSettings, key: str) -> None:
         low, high = node.port_range
         if not 1024 <= low <= high <= 65535:
-            self._fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
+            self._file.fail(f"{key}.port_range", f"[{low}, {high}] is not a range of ports between 1024 and 65535")
         for name in ("cpus", "memory_mib", "max_processes", "attribute_interval_s", "min_uid"):
             value = getattr(node, name)
             if value is not None and value < 1:
-                self._fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")
+                self._file.fail(f"{key}.{_KEY_OF.get(name, name)}", "must be at least 1")
         if "root" in node.allowed_users:
-            self._fail(f"{key}.allowed_users", "may not name root", "[access] root_jobs = true lets root's jobs run")
+            self._file.fail(
+                f"{key}.allowed_users", "may not name root", "[access] root_jobs = true lets root's jobs run"
+            )
         if node.gpus is not None and (len(set(node.gpus)) < len(node.gpus) or min(node.gpus, default=0) < 0):
-            self._fail(f"{key}.gpus", f"{list(node.gpus)} is not a list of different GPU indices")
+            self._file.fail(f"{key}.gpus", f"{list(node.gpus)} is not a list of different GPU indices")
         if node.fake_gpus and node.gpus:
-            self._fail(f"{key}.fake_gpu", "a node has real GPUs or pretended ones, not both", "set gpus = []")
+            self._file.fail(f"{key}.fake_gpu", "a node has real GPUs or pretended ones, not both", "set gpus = []")
 
     # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,8 +12,9 @@ import contextlib
 import logging
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 import zmq
@@ -78,6 +79,106 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     confinement: Confinement
     user_rule: UserRule
 
+    @property
+    def member_path(self) -> Path:
+        """The file that exists while the node is part of its cluster."""
+        return Path(self.location.member_path(self.node.name))
+
+    @property
+    def own_cpus(self) -> tuple[int, ...]:
+        """The machine's CPUs to which tasks may be bound."""
+        if self.node.isolation.get("cpuset") == "none":
+            return ()
+        return machine.cpus_to_pin(self.config, self.node) or ()
+
+    @property
+    def step_endpoint(self) -> str:
+        return self.node.step_listen or self.location.step_endpoint(self.node.name)
+
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether the controller may let jobs run as their submitters."""
+        return is_run_for_all(self.location)
+
+    def read_keys(self) -> KeyPair | None:
+        """Read the node's own key pair, if any of its sockets uses tcp."""
+        if self.node.controller is None and self.node.step_listen is None:
+            return None
+        return read_keys(node_key_path(self.location.keys_dir, self.node.name))
+
+    def controller(self, keys: KeyPair | None) -> ControllerAddress:
+        if self.node.controller is None:
+            return ControllerAddress(self.location.node_endpoint)
+        return ControllerAddress(self.node.controller, keys, read_public(server_public_path(self.location.keys_dir)))
+
+
+class _StepOptions(NamedTuple):
+    equipment: Equipment
+    keys: KeyPair | None
+    ticket_key: bytes
+    now: Callable[[], float]
+
+
+class _Listeners:
+    """The sockets on which the node serves the commands: for steps, for its host, and the relay to the controller."""
+
+    def __init__(self, daemon: NodeDaemon, context: zmq.Context[zmq.Socket[bytes]], options: _StepOptions) -> None:
+        self._equipment = equipment = options.equipment
+        self.step = self._open_step(daemon, context, options)
+        self.host = self._open_host(daemon, context)
+        self.relay = self._open_relay(daemon, context)
+        """The relay for clients of this host; None if gqd runs on this host."""
+        location = equipment.location
+        endpoints = {equipment.step_endpoint, location.step_endpoint(equipment.node.name), location.client_endpoint}
+        self._memory_guard = MemoryGuard(endpoints, asyncio.get_running_loop().call_later, _say_greedy)
+
+    def close(self) -> None:
+        self._memory_guard.close()
+        for listener in (self.step, self.host, self.relay):
+            if listener is not None:
+                listener.close()
+
+    def _open_step(
+        self, daemon: NodeDaemon, context: zmq.Context[zmq.Socket[bytes]], options: _StepOptions
+    ) -> StepListener:
+        node, endpoint = self._equipment.node, self._equipment.step_endpoint
+        if node.step_listen is None and node.controller is not None and not node.login:
+            log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
+        try:
+            return StepListener(
+                context=context,
+                endpoint=endpoint,
+                keys=options.keys,
+                ticket_key=options.ticket_key,
+                handler=daemon,
+                wall=options.now,
+                owner_uids=(os.geteuid(), 0),
+                client_lost_s=self._equipment.config.timers.interactive_lost_s,
+                may_be_shared=self._equipment.may_be_shared,
+            )
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
+    def _open_host(self, daemon: NodeDaemon, context: zmq.Context[zmq.Socket[bytes]]) -> HostListener | None:
+        """Serve this host where the step socket is on the network: the kernel authenticates local clients."""
+        if self._equipment.node.step_listen is None:
+            return None
+        endpoint = self._equipment.location.step_endpoint(self._equipment.node.name)
+        try:
+            return HostListener(context, endpoint, daemon, may_be_shared=self._equipment.may_be_shared)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
+    def _open_relay(self, daemon: NodeDaemon, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
+        """Open the relay for clients of this host if gqd runs on another host."""
+        if self._equipment.node.controller is None:
+            return None
+        endpoint = self._equipment.location.client_endpoint
+        try:
+            return Relay(context, endpoint, os.geteuid(), daemon.pass_on, may_be_shared=self._equipment.may_be_shared)
+        except zmq.ZMQError as error:
+            raise _not_bound(endpoint, error) from error
+
 
 class NodeDaemon:
     """The daemon; `run` returns its exit status."""
@@ -93,14 +194,14 @@ class NodeDaemon:
             equipment.node,
             equipment.gpus,
             equipment.isolation.levels,
-            self._may_be_shared,
+            self._equipment.may_be_shared,
             machine.cpus_to_pin(equipment.config, equipment.node),
             equipment.accelerators.attributes,
         )
         self._script = AttributeScript(
             equipment.node.attribute_script, equipment.node.attribute_interval_s, equipment.node.name
         )
-        self._keys = self._read_keys()
+        self._keys = equipment.read_keys()
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[int] | None = None
         self._is_leaving = False
@@ -137,24 +238,22 @@ class NodeDaemon:
         self._spool = Spool(equipment.spool_root)
         self._agent = Agent(self._node.name, self._spool.load(), Settings(resend_s=equipment.config.timers.resend_s))
         make_run_dir(equipment.location)
-        self._member_path.unlink(missing_ok=True)
-        self._step_listener = self._open_step_listener(context)
-        self._host_listener = self._open_host_listener(context)
-        self._relay = self._open_relay(context)
-        self._memory_guard = self._watch_listeners()
+        self._equipment.member_path.unlink(missing_ok=True)
+        options = _StepOptions(equipment, self._keys, self._ticket_key, self._clock.now)
+        self._listeners = _Listeners(self, context, options)
         self._queues = AttemptQueues(self._fail)
-        self._users = Users(self._node.name, chooses=self._may_be_shared, rule=equipment.user_rule)
-        if self._relay is not None:
-            self._relay.users = self._users
+        self._users = Users(self._node.name, chooses=self._equipment.may_be_shared, rule=equipment.user_rule)
+        if self._listeners.relay is not None:
+            self._listeners.relay.users = self._users
         self._gpus = GpuMonitor(equipment.accelerators, self._clock.now)
         self._log_files = LogFiles(self._queues, equipment.spawner)
         self._shepherds = ShepherdPool(
             equipment.spawner, equipment.spool_root, self._on_shepherd_event, self._clock.now
         )
         self._effects = self._make_effects()
-        self._effects.listener = self._step_listener
-        self._clear_leftovers()
-        self._link = Link(context, self._controller(), self)
+        self._effects.listener = self._listeners.step
+        _clear_leftovers(self._spool, self._agent, self._shepherds, equipment.isolation)
+        self._link = Link(context, equipment.controller(self._keys), self)
         self._do(self._agent.resume(self._clock.now()))
 
     def _make_effects(self) -> Effects:
@@ -173,7 +272,7 @@ class NodeDaemon:
                 gpus=equipment.gpus,
                 confinement=equipment.confinement,
                 private_tmp=self._node.private_tmp,
-                cpu_ids=self._own_cpus(),
+                cpu_ids=equipment.own_cpus,
                 node=self._node.name,
                 run_dir=equipment.location.run_dir,
             ),
@@ -183,21 +282,6 @@ class NodeDaemon:
             now=self._clock.now,
         )
 
-    def _own_cpus(self) -> tuple[int, ...]:
-        """Return the machine's CPUs to which tasks may be bound."""
-        if self._node.isolation.get("cpuset") == "none":
-            return ()
-        return machine.cpus_to_pin(self._equipment.config, self._node) or ()
-
-    def _clear_leftovers(self) -> None:
-        """End processes and remove cells of attempts without a record, as nothing else would."""
-        for attempt_id in self._spool.orphans():
-            log.warning("an attempt without a record is ended", extra=about(attempt_id))
-            self._shepherds.empty(attempt_id)
-        known = {str(record.launch.attempt_id) for record in self._agent.records()}
-        for name in self._equipment.isolation.clear(known):
-            log.warning("the cell %s of no known attempt is removed", name)
-
     async def _close(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -206,88 +290,14 @@ class NodeDaemon:
         self._gpus.close()
         await self._shepherds.close()
         self._link.close()
-        self._member_path.unlink(missing_ok=True)
-        self._memory_guard.close()
-        self._step_listener.close()
-        for other in (self._host_listener, self._relay):
-            if other is not None:
-                other.close()
+        self._equipment.member_path.unlink(missing_ok=True)
+        self._listeners.close()
         self._equipment.isolation.close()
         await asyncio.get_running_loop().run_in_executor(None, context.term)
-
-    @property
-    def _member_path(self) -> Path:
-        return Path(self._equipment.location.member_path(self._node.name))
 
     def _fail(self, error: BaseException) -> None:
         log.critical("the daemon ends: its jobs go on", exc_info=error)
         self.end(1)
-
-    # ── doors and keys ────────────────────────────────────────────────────────────────────────────────────────
-
-    def _read_keys(self) -> KeyPair | None:
-        """Read the node's own key pair, if any of its sockets uses tcp."""
-        if self._node.controller is None and self._node.step_listen is None:
-            return None
-        return read_keys(node_key_path(self._equipment.location.keys_dir, self._node.name))
-
-    def _controller(self) -> ControllerAddress:
-        if self._node.controller is None:
-            return ControllerAddress(self._equipment.location.node_endpoint)
-        server = read_public(server_public_path(self._equipment.location.keys_dir))
-        return ControllerAddress(self._node.controller, self._keys, server)
-
-    @property
-    def _step_endpoint(self) -> str:
-        return self._node.step_listen or self._equipment.location.step_endpoint(self._node.name)
-
-    @property
-    def _may_be_shared(self) -> bool:
-        """Whether the controller may let jobs run as their submitters."""
-        return is_run_for_all(self._equipment.location)
-
-    def _open_step_listener(self, context: zmq.Context[zmq.Socket[bytes]]) -> StepListener:
-        if self._node.step_listen is None and self._node.controller is not None and not self._node.login:
-            log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
-        try:
-            return StepListener(
-                context=context,
-                endpoint=self._step_endpoint,
-                keys=self._keys,
-                ticket_key=self._ticket_key,
-                handler=self,
-                wall=self._clock.now,
-                owner_uids=(os.geteuid(), 0),
-                client_lost_s=self._equipment.config.timers.interactive_lost_s,
-                may_be_shared=self._may_be_shared,
-            )
-        except zmq.ZMQError as error:
-            raise _not_bound(self._step_endpoint, error) from error
-
-    def _open_host_listener(self, context: zmq.Context[zmq.Socket[bytes]]) -> HostListener | None:
-        """Where the step door is on the network, this host still asks who runs here, and the kernel says who asks."""
-        if self._node.step_listen is None:
-            return None
-        endpoint = self._equipment.location.step_endpoint(self._node.name)
-        try:
-            return HostListener(context, endpoint, self, may_be_shared=self._may_be_shared)
-        except zmq.ZMQError as error:
-            raise _not_bound(endpoint, error) from error
-
-    def _open_relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> Relay | None:
-        """Open the relay for clients of this host if gqd runs on another host."""
-        if self._node.controller is None:
-            return None
-        endpoint = self._equipment.location.client_endpoint
-        try:
-            return Relay(context, endpoint, os.geteuid(), self._pass_on, may_be_shared=self._may_be_shared)
-        except zmq.ZMQError as error:
-            raise _not_bound(endpoint, error) from error
-
-    def _watch_listeners(self) -> MemoryGuard:
-        location = self._equipment.location
-        endpoints = {self._step_endpoint, location.step_endpoint(self._node.name), location.client_endpoint}
-        return MemoryGuard(endpoints, asyncio.get_running_loop().call_later, _say_greedy)
 
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
 
@@ -340,7 +350,7 @@ class NodeDaemon:
             boot_id=self._boot_id,
             address=address,
             inventory=self._script.said.added_to(self._inventory),
-            step_endpoint=machine.reached_at(listen, address) if listen else self._step_endpoint,
+            step_endpoint=machine.reached_at(listen, address) if listen else self._equipment.step_endpoint,
             step_public_key=self._keys.public.decode() if self._keys and listen else "",
             ticket_key=self._ticket_key,
             attempts=self._agent.statuses(),
@@ -361,34 +371,33 @@ class NodeDaemon:
     def on_welcome(self, welcome: wire.Welcome) -> None:
         log.info("node %s is part of cluster %s", self._node.name, welcome.cluster)
         self._users.hear(welcome.is_shared)
-        self._step_listener.share(self._users.is_shared)
-        if self._relay is not None:
-            self._relay.link_is_up(welcome.owner_uid)
+        self._listeners.step.share(self._users.is_shared)
+        if self._listeners.relay is not None:
+            self._listeners.relay.link_is_up(welcome.owner_uid)
         with contextlib.suppress(OSError):  # only those who wait for it look: nothing ends with a full disk
-            self._member_path.write_text(f"{os.getpid()}\n")
+            self._equipment.member_path.write_text(f"{os.getpid()}\n")
         self._handle_guarded(happening.LinkUp())
 
     def on_parted(self) -> None:
         with contextlib.suppress(OSError):
-            self._member_path.unlink(missing_ok=True)
+            self._equipment.member_path.unlink(missing_ok=True)
 
     def on_unwelcome(self, why: str, is_removed: bool) -> None:
         log.error("the controller does not let this node in: %s", why)
         if is_removed and self._agent.has_cells:
-            self._empty_and_end()
+            self.leave(status=1)
         else:
             self.end(1)
 
-    def leave(self) -> None:
-        """End all jobs here and then the daemon, as root of this host has asked."""
-        self._leaving_status = 0
-        self._empty_and_end()
+    def leave(self, status: int = 0) -> None:
+        """Stop all attempts within their grace, and end the daemon with this exit status when its cells are empty.
 
-    def _empty_and_end(self) -> None:
-        """Stop all attempts within their grace, and end the daemon when its cells are empty."""
+        Root of this host may ask for it; the controller does by removing the node.
+        """
         if self._is_leaving:
             return
         self._is_leaving = True
+        self._leaving_status = status
         log.warning("the jobs of this node are ended")
         self._link.close()
         grace_s = self._equipment.config.timers.grace_s
@@ -408,10 +417,10 @@ class NodeDaemon:
             self._handle_guarded(happening.OrderReceived(order=order, blobs=orders.blobs))
 
     def on_relay_reply(self, reply: wire.RelayReply) -> None:
-        if self._relay is not None:
-            self._relay.answer(reply)
+        if self._listeners.relay is not None:
+            self._listeners.relay.answer(reply)
 
-    def _pass_on(self, asked: Asked) -> bool:
+    def pass_on(self, asked: Asked) -> bool:
         return self._link.send(
             wire.Relay(
                 node=self._node.name,
@@ -440,20 +449,17 @@ class NodeDaemon:
             case happening.StepTasksEnded():
                 self._effects.step_tasks_ended(event)
             case TreeEmpty():
-                self._on_tree_empty(event)
+                self._effects.tree_empty(event)
+                if self._agent.record(event.attempt_id) is None:
+                    self._effects.drop(event.attempt_id)
             case step_wire.TaskStarted() | step_wire.Output() | step_wire.StdinTaken() | step_wire.TaskExited():
-                self._step_listener.forward_to_client(event)
+                self._listeners.step.forward_to_client(event)
             case happening.ProcessStarted() | happening.CellQuiet():
                 self._queues.put(event.attempt_id, lambda: self._handle(event))
             case happening.StepTaskFailed():
                 self._queues.put(event.step_id.attempt_id, lambda: self._handle(event))
             case _:
                 assert_never(event)
-
-    def _on_tree_empty(self, event: TreeEmpty) -> None:
-        self._effects.tree_empty(event)
-        if self._agent.record(event.attempt_id) is None:
-            self._effects.drop(event.attempt_id)
 
     # ── what the step door asks (`door.StepHandler`) ─────────────────────────────────────────────────────────────
 
@@ -494,6 +500,16 @@ class NodeDaemon:
     async def read_file(self, path: str, offset: int, max_bytes: int, uid: int) -> step_wire.LogData:
         account = await self._users.reader_account(uid)
         return await self._log_files.read(path, offset, max_bytes, account)
+
+
+def _clear_leftovers(spool: Spool, agent: Agent, shepherds: ShepherdPool, isolation: Isolation) -> None:
+    """End processes and remove cells of attempts without a record, as nothing else would."""
+    for attempt_id in spool.orphans():
+        log.warning("an attempt without a record is ended", extra=about(attempt_id))
+        shepherds.empty(attempt_id)
+    known = {str(record.launch.attempt_id) for record in agent.records()}
+    for name in isolation.clear(known):
+        log.warning("the cell %s of no known attempt is removed", name)
 
 
 def _say_greedy(peer: str, size: int) -> None:
