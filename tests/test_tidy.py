@@ -364,6 +364,24 @@ def _docstrings(path: Path) -> Iterator[ast.Constant]:
                 yield value
 
 
+RETIRED = frozenset({
+    "appease", "appetite", "anybody", "briefing", "claimant", "dealing", "desk", "far", "foremost", "gift", "glance",
+    "ground", "hears", "herd", "hungry", "introductions", "lanes", "nobody", "outlet", "rehearsal", "rooms", "saying",
+    "soak", "somebody", "someone", "stands", "story", "stretch", "tells", "turning", "whoever",
+})  # fmt: skip
+"""Words that earlier names used for terms of gq-glossary(7), or for no term at all."""
+
+
+@each_file
+def test_no_name_uses_a_retired_word(path: Path) -> None:
+    """Applies to modules, classes and functions."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names = [path.stem, *(node.name for node in ast.walk(tree(path)) if isinstance(node, kinds))]
+    wrong = [name for name in names if RETIRED & {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)}]
+
+    assert wrong == []
+
+
 @each_file
 def test_a_module_says_what_it_owns(path: Path) -> None:
     has_code = any(not isinstance(node, ast.Expr) for node in tree(path).body)
