@@ -75,6 +75,7 @@ class JobOptions(TypedDict, total=False):
     nodes: int | str
     ntasks: int
     ntasks_per_node: int
+    ntasks_per_gpu: int
     cpus_per_task: int
     mem: str | int
     mem_per_cpu: str | int

@@ -35,6 +35,8 @@ class RoleRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     nodes_max: Count | None = None
     ntasks: Count | None = None
     ntasks_per_node: Count | None = None
+    ntasks_per_gpu: Count | None = None
+    """Tasks that share each GPU; the GPUs are requested, too, by number."""
     cpus_per_task: Count | None = None
     cpus_per_gpu: Count | None = None
     mem_per_node_mib: Count | None = None
@@ -209,6 +211,8 @@ def _min_tasks(request: ResourceRequest, nodes: int) -> int:
     """Return the number of tasks of a request without one: by node, by GPU, else one per node."""
     if request.ntasks_per_node:
         return nodes * request.ntasks_per_node
+    if request.ntasks_per_gpu:
+        return max(nodes, request.ntasks_per_gpu * (request.gpus or (request.gpus_per_node or 0) * nodes))
     if request.gpus and request.gpus_per_task:
         return max(nodes, request.gpus // request.gpus_per_task)
     return nodes

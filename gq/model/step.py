@@ -12,6 +12,7 @@ class StepRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     nodes: int | None = None
     ntasks: int | None = None
     ntasks_per_node: int | None = None
+    ntasks_per_gpu: int | None = None
     cpus_per_task: int | None = None
     gpus: int | None = None
     gpus_per_node: int | None = None
@@ -36,7 +37,9 @@ class StepRole(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     gpus_per_task: int | None = None
-    """None: every task of the role sees all GPUs of the role on this node."""
+    """None: every task of the role sees all GPUs of the role on this node, or as `tasks_per_gpu` says."""
+    tasks_per_gpu: int | None = None
+    """Number of consecutive tasks that share a GPU and see no other."""
     cpus_per_task: int = 1
 
 
@@ -79,7 +82,9 @@ class StepLayout(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[StepPart, ...]
     cpus_per_task: int = 1
     gpus_per_task: int | None = None
-    """None: every task of a node sees all GPUs that the step has there."""
+    """None: every task of a node sees all GPUs that the step has there, or as `tasks_per_gpu` says."""
+    tasks_per_gpu: int | None = None
+    """Number of consecutive tasks of a node that share a GPU and see no other."""
     kill_on_bad_exit: bool = True
     overlap: bool = False
     """The step shares its CPUs and GPUs, so that no other step waits for them."""

@@ -61,6 +61,7 @@ _JOB_NAMES = (
     "NTASKS",
     "NPROCS",
     "NTASKS_PER_NODE",
+    "NTASKS_PER_GPU",
     "TASKS_PER_NODE",
     "CPUS_PER_TASK",
     "CPUS_PER_NODE",
@@ -235,12 +236,13 @@ def _slurm_wishes(launch: Launch) -> dict[str, str]:
     """Return Slurm's variables for options, each only if its option was given."""
     wishes: dict[str, int | None] = {
         "SLURM_NTASKS_PER_NODE": launch.ntasks_per_node,
+        "SLURM_NTASKS_PER_GPU": launch.ntasks_per_gpu,
         "SLURM_CPUS_PER_TASK": launch.cpus_per_task,
         "SLURM_GPUS": launch.gpus,
         "SLURM_MEM_PER_CPU": launch.mem_per_cpu_mib,
         "SLURM_RESTART_COUNT": launch.restart_count or None,
     }
-    if launch.ntasks is not None or launch.ntasks_per_node is not None:
+    if (launch.ntasks, launch.ntasks_per_node, launch.ntasks_per_gpu) != (None, None, None):
         ntasks = sum(member.tasks for member in launch.members)
         wishes |= {"SLURM_NTASKS": ntasks, "SLURM_NPROCS": ntasks}
     if launch.mem_per_node_mib is not None:

@@ -124,8 +124,13 @@ _NEEDS: tuple[JobOption, ...] = (
         name="ntasks", letter="n", metavar="COUNT", reads="count", minimum=1, in_steps=True, help="Number of tasks.",
     ),
     ResourceOption(
-        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT", reads="count", minimum=1, in_steps=True,
-        help="Tasks on each node; with --ntasks: the maximum on each node.",
+        name="ntasks-per-node", aliases=("tasks-per-node",), metavar="COUNT", rivals=("ntasks-per-gpu",),
+        reads="count", minimum=1, in_steps=True, help="Tasks on each node; with --ntasks: the maximum on each node.",
+    ),
+    ResourceOption(
+        name="ntasks-per-gpu", metavar="COUNT", rivals=("ntasks-per-node", "gpus-per-task"),
+        reads="count", minimum=1, is_shown=True, in_steps=True,
+        help="Tasks for each GPU: --ntasks determines the GPUs, or the GPUs determine the tasks.",
     ),
     ResourceOption(
         name="cpus-per-task", letter="c", metavar="COUNT", rivals=("cpus-per-gpu",),
@@ -152,7 +157,10 @@ _NEEDS: tuple[JobOption, ...] = (
         name="gpus-per-node", metavar="[TYPE:]COUNT", rivals=("gres",), minimum=0, in_steps=True,
         help="GPUs on each node.",
     ),
-    ResourceOption(name="gpus-per-task", metavar="[TYPE:]COUNT", minimum=0, in_steps=True, help="GPUs of each task."),
+    ResourceOption(
+        name="gpus-per-task", metavar="[TYPE:]COUNT", rivals=("ntasks-per-gpu",), minimum=0, in_steps=True,
+        help="GPUs of each task.",
+    ),
     ResourceOption(
         name="cpus-per-gpu", metavar="COUNT", rivals=("cpus-per-task",),
         reads="count", minimum=1, needs_gpus=True, in_reservations=True, help="CPUs for each GPU.",

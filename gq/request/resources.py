@@ -40,7 +40,7 @@ def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> R
     if base.roles and resource_fields(arguments, base).keys() & RoleRequest.__struct_fields__:
         message = "what the roles of a gang ask for cannot be changed once it is queued"
         raise UsageError("contradiction", message, "cancel it with gqdel and submit it again")
-    request = msgspec.structs.replace(base, **resource_fields(arguments, base))
+    request = _with_gpus_for_tasks(arguments, msgspec.structs.replace(base, **resource_fields(arguments, base)))
     _refuse_contradictions(arguments, request)
     return request
 
@@ -74,6 +74,18 @@ def _value(arguments: Arguments, option: ResourceOption) -> object:
             return arguments.read(option.name, _some_memory_mib if option.minimum else parse_memory_mib)
         case _:
             return arguments.read(option.name, parse_memory_mib) or None
+
+
+def _with_gpus_for_tasks(arguments: Arguments, request: ResourceRequest) -> ResourceRequest:
+    """Return the request with the number of GPUs that ``--ntasks`` and ``--ntasks-per-gpu`` determine together."""
+    per_gpu, ntasks = request.ntasks_per_gpu, request.ntasks
+    is_new = not request.gpus or arguments.has("ntasks") or arguments.has("ntasks-per-gpu")
+    if not per_gpu or not ntasks or arguments.has("gpus") or not is_new:
+        return request
+    if ntasks % per_gpu:
+        message = f"--ntasks={ntasks} is not a multiple of --ntasks-per-gpu={per_gpu}"
+        raise UsageError("contradiction", message, f"use --ntasks={-(-ntasks // per_gpu) * per_gpu}")
+    return msgspec.structs.replace(request, gpus=ntasks // per_gpu)
 
 
 def _span(text: str) -> tuple[int, int | None]:

@@ -135,7 +135,7 @@ SLURM_OPTIONS: tuple[SlurmOption, ...] = (
     SlurmOption("nodes", _JOB, "N"),
     SlurmOption("ntasks", _JOB, "n"),
     SlurmOption("ntasks-per-core", _JOB, instead=_SOCKETS),
-    SlurmOption("ntasks-per-gpu", _JOB, instead="use --ntasks and --gpus-per-task, or --ntasks-per-node"),
+    SlurmOption("ntasks-per-gpu", _JOB),
     SlurmOption("ntasks-per-node", _JOB),
     SlurmOption("ntasks-per-socket", _JOB, instead=_SOCKETS),
     SlurmOption("oom-kill-step", _JOB, instead=NOTHING),

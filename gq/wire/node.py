@@ -121,6 +121,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     join: int = 0
     """Not 0: the node joins a running attempt, and this is the generation of the join.  Orders and reports with a lower
     generation concern an earlier membership."""
+    ntasks_per_gpu: int | None = None
+    """The requested value."""
 
 
 class Prepare(_Message, frozen=True, kw_only=True):

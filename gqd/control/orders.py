@@ -229,6 +229,7 @@ def launch_of(draft: TurnBuilder, job: Job, attempt: Attempt, node: str) -> Laun
         restart_count=job.restart_count,
         ntasks=request.ntasks,
         ntasks_per_node=request.ntasks_per_node,
+        ntasks_per_gpu=request.ntasks_per_gpu,
         cpus_per_task=request.cpus_per_task,
         mem_per_node_mib=request.mem_per_node_mib,
         mem_per_cpu_mib=request.mem_per_cpu_mib,

@@ -108,10 +108,16 @@ def layout_on(
 ) -> StepLayout | None:
     """The layout within the grants of the job or of one role; `asked` is the request of that job or role."""
     grants = _grants(request, granted, free)
-    tasks = _tasks(request, grants)
-    wanted_gpus = _gpus(request, job, [grant for grant in grants if tasks[grant.node]], tasks)
+    if request.ntasks_per_gpu:
+        wanted_gpus = _gpus(request, job, grants, {})
+        tasks = _tasks_of_gpus(request, wanted_gpus)
+    else:
+        tasks = _tasks(request, grants)
+        wanted_gpus = _gpus(request, job, [grant for grant in grants if tasks[grant.node]], tasks)
     cpus_per_task = request.cpus_per_task or asked.cpus_per_task or 1
-    says_size = request.ntasks or request.ntasks_per_node or request.cpus_per_task or request.nodes
+    per_node_or_gpu = request.ntasks_per_node or request.ntasks_per_gpu
+    says_size = request.ntasks or per_node_or_gpu or request.cpus_per_task or request.nodes
+    sharing = request.ntasks_per_gpu or (None if _names_gpus(request) else asked.ntasks_per_gpu)
     parts: list[StepPart] = []
     first_rank = 0
     for grant in grants:
@@ -138,6 +144,7 @@ def layout_on(
         parts=tuple(parts),
         cpus_per_task=cpus_per_task,
         gpus_per_task=request.gpus_per_task or (None if _names_gpus(request) else asked.gpus_per_task),
+        tasks_per_gpu=sharing if all(part.tasks == (sharing or 0) * len(part.gpus) for part in parts) else None,
         kill_on_bad_exit=job.spec.kill_on_bad_exit if request.kill_on_bad_exit is None else request.kill_on_bad_exit,
         overlap=request.overlap,
     )
@@ -189,6 +196,21 @@ def _tasks(request: StepRequest, grants: list[Grant]) -> dict[str, int]:
     return tasks
 
 
+def _tasks_of_gpus(request: StepRequest, gpus: dict[str, int]) -> dict[str, int]:
+    """Tasks per node with ``--ntasks-per-gpu``; `gpus`: the step's GPUs per node."""
+    per_gpu = request.ntasks_per_gpu or 0
+    tasks = {node: per_gpu * count for node, count in gpus.items()}
+    if not any(tasks.values()):
+        raise Refusal("step_too_large", "--ntasks-per-gpu needs GPUs, and the step has none", "leave it out")
+    if request.ntasks is not None and request.ntasks != sum(tasks.values()):
+        count = sum(gpus.values())
+        message = (
+            f"--ntasks={request.ntasks} contradicts the {count * per_gpu} tasks of {count} GPUs at {per_gpu} per GPU"
+        )
+        raise Refusal("contradiction", message, "leave out --ntasks, or the number of GPUs")
+    return tasks
+
+
 def _names_gpus(request: StepRequest) -> bool:
     return not (request.gpus is None and request.gpus_per_node is None and request.gpus_per_task is None)
 
@@ -236,6 +258,10 @@ def _refuse_nonsense(request: StepRequest) -> None:
         if value is not None and not minimum <= value <= MAX_TASKS:
             option = "--" + field.replace("_", "-")
             raise Refusal("bad_count", f"{option}={value} is not between {minimum} and {MAX_TASKS}")
+    others = {"--ntasks-per-node": request.ntasks_per_node, "--gpus-per-task": request.gpus_per_task}
+    for option, value in others.items() if request.ntasks_per_gpu is not None else ():
+        if value is not None:
+            raise Refusal("contradiction", f"--ntasks-per-gpu and {option} exclude each other", "give one of them")
 
 
 # ── reports and ends ──────────────────────────────────────────────────────────────────────────────────────────

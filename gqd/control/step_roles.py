@@ -98,6 +98,7 @@ def _part_of_role(
                     cpus=part.cpus,
                     gpus=part.gpus,
                     gpus_per_task=layout.gpus_per_task,
+                    tasks_per_gpu=layout.tasks_per_gpu,
                     cpus_per_task=layout.cpus_per_task,
                 ),
             ),
@@ -149,6 +150,7 @@ def _step_role(role: Role, share: RoleShare, rank: int, role_rank: int) -> StepR
         cpus=share.cpus,
         gpus=share.gpus,
         gpus_per_task=role.resources.gpus_per_task,
+        tasks_per_gpu=role.resources.ntasks_per_gpu,
         cpus_per_task=role.resources.cpus_per_task or 1,
     )
 

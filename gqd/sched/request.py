@@ -49,6 +49,8 @@ class Shape(NamedTuple):
     """Tasks on each node, 1 by default; the maximum on one node, if tasks are distributed."""
     ntasks: int | None
     """Total number of tasks, if GPUs are distributed and a number of tasks was given: then both are distributed."""
+    tasks_per_gpu: int
+    """Tasks that each distributed GPU brings along, whose CPUs are part of `cpus_per_gpu`; 0: not requested."""
     cpus_per_task: int
     gpus_per_node: int
     gpus_per_task: int
@@ -128,6 +130,7 @@ def shape_of(
         request = _on_min_nodes(request)
     if request.most_gpus is not None:
         request = _on_one_node(request)
+    request, tasks_per_gpu = _by_gpus(request), request.ntasks_per_gpu or 0
     per_node = _tasks_per_node(request)
     unit, units, nodes_min, nodes_max = _counts(request, per_node)
     if max_nodes is not None:
@@ -143,6 +146,7 @@ def shape_of(
         is_even=nodes_min == nodes_max and unit != "node",
         tasks_per_node=per_node or (ANY_NUMBER if are_tasks_distributed else 1),
         ntasks=request.ntasks if unit == "gpu" else None,
+        tasks_per_gpu=tasks_per_gpu if unit == "gpu" else 0,
         cpus_per_task=request.cpus_per_task or 1,
         gpus_per_node=request.gpus_per_node or 0,
         gpus_per_task=request.gpus_per_task or 0,
@@ -162,7 +166,7 @@ _COPIED = tuple(
     if field in ResourceRequest.__struct_fields__ and field not in ("data", "resources", "licenses", "roles")
 )
 """Attributes that a shape has as they were requested."""
-_NOT_WITH_A_RANGE = ("gpus_per_node", "gpus_per_task", "mem_per_gpu_mib", "is_exclusive", "is_dense")
+_NOT_WITH_A_RANGE = ("ntasks_per_gpu", "gpus_per_node", "gpus_per_task", "mem_per_gpu_mib", "is_exclusive", "is_dense")
 _INSTEAD = {
     "mem_per_gpu_mib": "memory in use cannot be taken back: say with --mem what the job has, however many GPUs it has",
 }
@@ -263,6 +267,30 @@ def _refuse_bad_roles(request: ResourceRequest) -> None:
     if own:
         name = _option(own[0])
         raise Refusal("contradiction", f"{name} and --role exclude each other", "say it of each role")
+
+
+def _by_gpus(request: ResourceRequest) -> ResourceRequest:
+    """Return a request with ``--ntasks-per-gpu`` as one for GPUs: with tasks for each node, or CPUs for each GPU."""
+    per_gpu, gpus, ntasks = request.ntasks_per_gpu, request.gpus, request.ntasks
+    if not per_gpu:
+        return request
+    for field in ("gpus_per_task", "ntasks_per_node"):
+        if getattr(request, field) is not None:
+            message = f"--ntasks-per-gpu and {_option(field)} exclude each other"
+            raise Refusal("contradiction", message, "give one of them")
+    if request.nodes_max not in (None, request.nodes_min):
+        message = f"--ntasks-per-gpu and a range of --nodes={request.nodes_min}-{request.nodes_max} exclude each other"
+        raise Refusal("contradiction", message, f"use --nodes={request.nodes_min}, or leave it out")
+    if not gpus and (ntasks is not None or not request.gpus_per_node):
+        message = "--ntasks-per-gpu needs GPUs, and the job requests none"
+        raise Refusal("contradiction", message, "add --gpus, --gpus-per-node or --ntasks")
+    if gpus and ntasks not in (None, per_gpu * gpus):
+        message = f"--ntasks={ntasks} contradicts the {per_gpu * gpus} tasks of {gpus} GPUs at {per_gpu} per GPU"
+        raise Refusal("contradiction", message, "leave out --ntasks, or the number of GPUs")
+    if request.gpus_per_node:
+        return msgspec.structs.replace(request, ntasks=None, ntasks_per_node=per_gpu * request.gpus_per_node)
+    cpus = max(request.cpus_per_gpu or 0, per_gpu * (request.cpus_per_task or 1))
+    return msgspec.structs.replace(request, ntasks=None, cpus_per_gpu=cpus)
 
 
 def _tasks_per_node(request: ResourceRequest) -> int | None:
@@ -436,7 +464,8 @@ def demand_for_units(shape: Shape, units: int) -> Demand:
         case "task":
             return demand_of(shape, units, shape.gpus_per_node or units * shape.gpus_per_task)
         case _:
-            return demand_of(shape, shape.tasks_per_node if shape.ntasks is None else 1, units)
+            tasks = shape.tasks_per_gpu * units or (shape.tasks_per_node if shape.ntasks is None else 1)
+            return demand_of(shape, tasks, units)
 
 
 def wanted_in_all(shape: Shape) -> tuple[int, int]:

@@ -156,6 +156,8 @@ def _gpus_of_task(
 ) -> Sequence[Gpu]:
     each = layout.gpus_per_task if role is None else role.gpus_per_task
     index = local_rank if role is None else rank - role.first_rank
+    if sharing := layout.tasks_per_gpu if role is None else role.tasks_per_gpu:
+        return gpus[index // sharing : index // sharing + 1]
     return gpus if each is None else gpus[index * each : (index + 1) * each]
 
 

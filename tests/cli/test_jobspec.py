@@ -146,6 +146,7 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
         (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),
         (["-N2", "--ntasks-per-node=2", "-n5"], "5 tasks do not fit on 2 nodes with 2 tasks each", "more nodes"),
+        (["-n7", "--ntasks-per-gpu=2"], "--ntasks=7 is not a multiple of --ntasks-per-gpu=2", "--ntasks=8"),
         (["-w", "n[1-"], "`-w`: `n[1-` is not a node list", ""),
         (["-w", "n[1-3]", "-x", "n2"], "node `n2` is both in --nodelist and in --exclude", "leave it out"),
         (["--exclusive=maybe"], "`--exclusive`: `maybe` is not a choice", "use one of"),

@@ -24,7 +24,8 @@ from gq.request.options import (
 )
 
 SPINE = [
-    "job-name", "partition", "time", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu",
+    "job-name", "partition", "time", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "mem",
+    "mem-per-cpu",
     "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-gpu", "mem-per-gpu", "gres", "nodelist", "exclude",
     "exclusive", "hold", "nice", "requeue", "no-requeue", "signal", "kill-on-bad-exit", "no-kill", "output",
     "error", "input", "open-mode", "chdir", "export", "comment", "wrap", "parsable", "wait", "test-only", "begin",

@@ -40,6 +40,10 @@ def refusal(*words: str) -> UsageError:
         (["-L", "matlab:2,ansys"], ResourceRequest(licenses=(Amount("matlab", 2), Amount("ansys", 1)))),
         (["--data=imagenet", "--data", "c4,pile"], ResourceRequest(data=("imagenet", "c4", "pile"))),
         (["-G12", "--fill-nodes"], ResourceRequest(gpus=12, is_dense=True)),
+        (["-n8", "--ntasks-per-gpu=2"], ResourceRequest(ntasks=8, gpus=4, ntasks_per_gpu=2)),
+        (["-G4", "--ntasks-per-gpu=2"], ResourceRequest(gpus=4, ntasks_per_gpu=2)),
+        (["-G4", "-n6", "--ntasks-per-gpu=2"], ResourceRequest(gpus=4, ntasks=6, ntasks_per_gpu=2)),
+        (["--gres=gpu:2", "--ntasks-per-gpu=2"], ResourceRequest(gpus_per_node=2, ntasks_per_gpu=2)),
     ],
 )  # fmt: skip
 def test_what_is_said_of_nodes_is_in_the_request(words: list[str], request_: ResourceRequest) -> None:
@@ -63,6 +67,18 @@ def test_what_is_said_of_nodes_is_in_the_request(words: list[str], request_: Res
 )
 def test_what_makes_no_sense_is_refused_with_its_place(words: list[str], message: str) -> None:
     assert refusal(*words).message.startswith(message)
+
+
+def test_an_update_of_the_tasks_also_changes_the_gpus_that_they_share() -> None:
+    base = ResourceRequest(ntasks=8, gpus=4, ntasks_per_gpu=2)
+
+    def updated(*words: str) -> ResourceRequest:
+        return resource_request(job_arguments(SUB, parse(words, options_of(SUB))[0], {}), base)
+
+    assert updated("-n12") == ResourceRequest(ntasks=12, gpus=6, ntasks_per_gpu=2)
+    assert updated("--ntasks-per-gpu=4") == ResourceRequest(ntasks=8, gpus=2, ntasks_per_gpu=4)
+    assert updated("-C", "ib") == ResourceRequest(ntasks=8, gpus=4, ntasks_per_gpu=2, constraint="ib")
+    assert updated("--ntasks-per-node=4").ntasks_per_gpu is None
 
 
 def test_gpus_on_the_command_line_leave_the_other_resources_of_the_script() -> None:

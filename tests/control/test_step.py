@@ -48,6 +48,37 @@ def test_a_step_gets_all_that_the_job_has_unless_it_says_less() -> None:
     assert len(step.key) == 32
 
 
+def test_a_step_has_tasks_for_each_of_its_gpus() -> None:
+    host = gang()
+
+    step = create(host, ntasks_per_gpu=1, gpus_per_node=2, cpus_per_task=1)
+    other = create(host, ntasks_per_gpu=2, ntasks=4, gpus=2, cpus_per_task=1, overlap=True)
+
+    assert step is not None and other is not None
+    assert [(part.tasks, part.gpus) for part in step.layout.parts] == [(2, (0, 1)), (2, (0, 1))]
+    assert [(part.tasks, len(part.gpus)) for part in other.layout.parts] == [(2, 1), (2, 1)]
+    assert (step.layout.tasks_per_gpu, other.layout.tasks_per_gpu) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ntasks_per_gpu": 2, "gpus": 2, "ntasks": 3}, "--ntasks=3 contradicts the 4 tasks of 2 GPUs at 2 per GPU"),
+        ({"ntasks_per_gpu": 2, "gpus": 0}, "--ntasks-per-gpu needs GPUs, and the step has none"),
+        ({"ntasks_per_gpu": 2, "gpus_per_task": 1}, "--ntasks-per-gpu and --gpus-per-task exclude each other"),
+        ({"ntasks_per_gpu": 2, "ntasks_per_node": 1}, "--ntasks-per-gpu and --ntasks-per-node exclude each other"),
+        ({"ntasks_per_gpu": 0}, "--ntasks-per-gpu=0 is not between 1 and"),
+    ],
+)
+def test_a_step_with_contradictory_tasks_per_gpu_is_refused(fields: dict[str, int], message: str) -> None:
+    host = gang()
+
+    with pytest.raises(Refusal) as caught:
+        create(host, **fields)
+
+    assert caught.value.message.startswith(message)
+
+
 def test_concurrent_steps_get_disjoint_gpus_and_wait_for_them() -> None:
     host = gang()
     one = create(host, ntasks=2, cpus_per_task=1, gpus_per_task=2)

@@ -87,6 +87,16 @@ def test_a_gang_that_asks_for_much_finds_all_of_it_and_each_task_its_place(share
     assert {(one["SLURM_STEP_NUM_NODES"], one["SLURM_STEP_NUM_TASKS"]) for one in tasks} == {("2", "4")}
 
 
+def test_tasks_that_share_a_gpu_see_only_that_gpu(shared_cluster: PrivateCluster) -> None:
+    batch, *tasks = dumps(shared_cluster, "-n4", "--ntasks-per-gpu=2")
+
+    for environment in (batch, *tasks):
+        assert (environment["SLURM_NTASKS_PER_GPU"], environment["SLURM_NTASKS"]) == ("2", "4")
+        assert environment["GQ_GPUS"] == "2"
+    gpus = batch["SLURM_JOB_GPUS"].split(",")
+    assert [task["CUDA_VISIBLE_DEVICES"] for task in tasks] == [gpus[0], gpus[0], gpus[1], gpus[1]]
+
+
 @pytest.mark.parametrize(
     ("export", "seen"),
     [("ALL", ("mine", None)), ("NONE", (None, None)), ("NAMED=5", (None, "5")), ("ALL,NAMED=5", ("mine", "5"))],

@@ -118,6 +118,7 @@ def test_a_batch_script_sees_under_slurms_names_what_slurm_was_recorded_to_set()
         ({}, set()),
         ({"ntasks": 4}, {"SLURM_NTASKS", "SLURM_NPROCS"}),
         ({"ntasks_per_node": 2}, {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE"}),
+        ({"ntasks_per_gpu": 2}, {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_GPU"}),
         ({"cpus_per_task": 2}, {"SLURM_CPUS_PER_TASK"}),
         ({"gpus": 2, "on_node": (0, 1)}, {"SLURM_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"}),
         ({"on_node": (0, 1)}, {"SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"}),
@@ -223,6 +224,17 @@ def test_a_task_always_knows_how_many_there_are_even_if_the_job_did_not_ask_for_
 
     assert "SLURM_NTASKS" not in _batch(launch)
     assert _task(launch)["SLURM_NTASKS"] == _task(launch)["SLURM_NPROCS"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("tasks_per_gpu", "local_rank", "expected"), [(1, 0, "4"), (1, 1, "5"), (2, 0, "4"), (2, 1, "4")]
+)
+def test_tasks_that_share_a_gpu_see_only_that_gpu(tasks_per_gpu: int, local_rank: int, expected: str) -> None:
+    launch = _launch(on_node=(4, 5), ntasks_per_gpu=tasks_per_gpu)
+
+    seen = _task(launch, local_rank, part_gpus=(4, 5), tasks_per_gpu=tasks_per_gpu)
+
+    assert seen["CUDA_VISIBLE_DEVICES"] == expected
 
 
 @pytest.mark.parametrize(

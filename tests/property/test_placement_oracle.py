@@ -43,6 +43,7 @@ FREE = st.tuples(TYPES, st.integers(0, 2**CPUS - 1) | st.just(2**CPUS - 1), st.i
 MAYBE: dict[str, st.SearchStrategy[Any]] = {
     "ntasks": st.integers(1, 6),
     "ntasks_per_node": st.integers(1, 3),
+    "ntasks_per_gpu": st.integers(1, 3),
     "cpus_per_task": st.integers(1, 3),
     "cpus_per_gpu": st.integers(1, 3),
     "gpus": st.integers(1, 6),
@@ -131,7 +132,8 @@ def _counts(shape: Shape) -> Iterator[tuple[int, int]]:
         case "task":
             yield from ((tasks, shape.gpus_per_node or tasks * shape.gpus_per_task) for tasks in most)
         case _ if shape.ntasks is None:
-            yield from ((shape.tasks_per_node, gpus) for gpus in range(1, shape.units + 1))
+            each = shape.tasks_per_gpu
+            yield from ((each * gpus or shape.tasks_per_node, gpus) for gpus in range(1, shape.units + 1))
         case _:
             yield from product(most, range(1, shape.units + 1))
 
