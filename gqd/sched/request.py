@@ -78,6 +78,11 @@ class Shape(NamedTuple):
     roles: tuple[tuple[str, Shape], ...] = ()
     """The roles of a heterogeneous job in their order: (name, shape)."""
 
+    @property
+    def gpu_kind(self) -> tuple[str | None, int]:
+        """The requested kind of GPU: (type, minimum memory in MiB)."""
+        return self.gpu_type, self.min_gpu_mem_mib
+
 
 RESTRICTIONS = frozenset({
     "gpu_type", "min_gpu_mem_mib", "nodelist", "exclude", "is_exclusive", "constraint", "prefer", "switches",

@@ -266,7 +266,7 @@ def _gpus_for(state: SchedulingPass, shape: Shape, node_index: int) -> int:
     node, gpus = state.snapshot.nodes[node_index], 0
     for part in every_shape(shape):
         if wanted_in_all(part)[0]:
-            gpus |= node.fitting_mask(part.gpu_type, part.min_gpu_mem_mib)
+            gpus |= node.fitting_mask(*part.gpu_kind)
     return gpus
 
 

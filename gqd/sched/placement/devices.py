@@ -23,7 +23,7 @@ def assign_devices(overlay: Overlay, place: int, demand: Demand, shape: Shape, t
     if shape.is_exclusive:
         cpus, gpus = lowest(free_cpus, None), lowest(free_gpus, None)
     else:
-        fitting = free_gpus & node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
+        fitting = free_gpus & node.fitting_mask(*shape.gpu_kind)
         if overlay.free_now is None:
             gpus = _gpus(node, fitting, demand.gpus, types) if demand.gpus else ()
             cpus = cpus_near(node, free_cpus, demand.cpus, gpus, free_gpus)

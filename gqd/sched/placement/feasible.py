@@ -184,7 +184,7 @@ def _room(overlay: Overlay, shape: Shape, needs: _Needs, places: Integers) -> In
 def _free(overlay: Overlay, shape: Shape, needs: _Needs, resource: str, places: Integers) -> Integers:
     match resource:
         case "gpus":
-            return overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[places]
+            return overlay.kind_counts(shape.gpu_kind)[places]
         case "cpus":
             free = overlay.cpu_counts[places]
             return free - kept_cores(overlay, places) if keeps_cores(overlay, shape) else free

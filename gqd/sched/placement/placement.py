@@ -149,7 +149,7 @@ def _is_enough(shape: Shape, room: Integers) -> bool:
 
 def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Integers) -> bool:
     """A necessary condition for dense shapes: there are as many whole nodes as the GPUs fill."""
-    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind(shape.gpu_kind)
     if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
         return bool(room.max() >= shape.units)
     totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
@@ -348,7 +348,7 @@ def _deal_units(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int]
 
 def _deal_densely(overlay: Overlay, shape: Shape, field: _Field) -> dict[int, int] | None:
     """Whole nodes as far as they go, and the rest on the node where it fits best; what one node has, on one node."""
-    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind(shape.gpu_kind)
     in_order = field.only(_in_order(overlay, shape, field))
     totals = kind.counts[in_order.places]
     for size in kind.sizes:

@@ -344,7 +344,7 @@ def _wanted_there(of: SchedulingPass, place: int, waiting: list[PendingJob]) -> 
     for job in waiting:
         if place in of.eligibility.eligible_nodes(job.shape).feasible.tolist():
             for shape in every_shape(job.shape):
-                found |= node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib)
+                found |= node.fitting_mask(*shape.gpu_kind)
         if found == node.gpu_mask:
             break
     return found

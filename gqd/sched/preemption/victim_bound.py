@@ -46,7 +46,7 @@ def _least_of_each(node_table: NodeTable, shape: Shape, wanted: int) -> tuple[in
         return wanted, 1
     if shape.unit == "node":
         return wanted // shape.nodes_min, shape.nodes_min
-    sizes = node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib)).sizes
+    sizes = node_table.kind(shape.gpu_kind).sizes
     if not shape.is_dense or len(sizes) != 1:
         return 1, 1
     whole, rest = divmod(wanted, sizes[0])

@@ -139,7 +139,7 @@ def _tables(
 def _table(overlay: Overlay, shape: Shape, some: list[tuple[int, list[tuple[int, Part]]]], sets: Integers) -> _Table:
     count = sets.shape[1]
     places = np.array([place for place, _ in some], np.int64)
-    kind = (shape.gpu_type, shape.min_gpu_mem_mib)
+    kind = shape.gpu_kind
 
     def left(base: Integers, amount: Callable[[int, Part], int]) -> Integers:
         """The free amounts when each of the sets has left."""

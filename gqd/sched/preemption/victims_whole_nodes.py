@@ -16,7 +16,7 @@ def cheapest_dense(
     overlay: Overlay, shape: Shape, places: Integers, parts: Sequence[Sequence[Part]], weights: Sequence[float]
 ) -> tuple[list[int] | None, int]:
     """The result of `cheapest_by_node` for a dense shape on nodes with equally many GPUs."""
-    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind(shape.gpu_kind)
     if len(kind.sizes) != 1:
         return None, 0
     checkpoint = overlay.checkpoint()

@@ -122,7 +122,7 @@ def _kind(shape: Shape) -> str:
 
 
 def _fitting(node: NodeFacts, shape: Shape) -> int:
-    return node.fitting_mask(shape.gpu_type, shape.min_gpu_mem_mib).bit_count()
+    return node.fitting_mask(*shape.gpu_kind).bit_count()
 
 
 def _no_such_gpus(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:

@@ -244,7 +244,7 @@ def _sums(overlay: Overlay, shape: Shape, places: Places) -> dict[str, tuple[int
     """(amount wanted by the whole job, amount free on these nodes), by resource."""
     here = as_node_indices(places)
     gpus, cpus = wanted_in_all(shape)
-    free_gpus = int(overlay.kind_counts((shape.gpu_type, shape.min_gpu_mem_mib))[here].sum())
+    free_gpus = int(overlay.kind_counts(shape.gpu_kind)[here].sum())
     memory = _memory_wanted(shape, int(overlay.node_table.memory[here].max(initial=0)))
     sums = {
         "GPUs": (gpus, free_gpus),
@@ -288,7 +288,7 @@ def _holders(
     """The jobs that hold the scarce resource on these nodes, the largest amount first."""
     by_name = {snapshot.nodes[one].name: snapshot.nodes[one] for one in places}
     generic = {name for name, _ in shape.resources}
-    kind = (shape.gpu_type, shape.min_gpu_mem_mib)
+    kind = shape.gpu_kind
     holders: list[tuple[int, Holder]] = []
     for job in running:
         here = [grant for grant in job.grants if grant.node in by_name]

@@ -169,7 +169,7 @@ def _have_room(
     """
     if not len(places):
         return np.zeros(len(gpus), np.bool_)
-    kind = node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = node_table.kind(shape.gpu_kind)
     of_kind = kind.counts[places]
     fitting = gpus if of_kind.all() else np.where(of_kind, gpus, 0)
     room = room_of(shape, {"cpus": cpus, "memory": memory, "gpus": fitting}, gpus.shape)
@@ -202,6 +202,6 @@ def _have_whole_nodes(shape: Shape, sizes: Sequence[int], totals: Integers, room
 
 def can_bound(overlay: Overlay, shape: Shape) -> bool:
     """Whether `CapacityBound` applies: fitting depends only on sums per node that grow as jobs end."""
-    kind = overlay.node_table.kind((shape.gpu_type, shape.min_gpu_mem_mib))
+    kind = overlay.node_table.kind(shape.gpu_kind)
     is_summed = overlay.node_table.gpu_masks is not None and kind.is_pure
     return is_summed and knows(_KNOWN, shape) and not keeps_cores(overlay, shape)
