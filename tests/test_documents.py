@@ -288,8 +288,8 @@ def test_the_states_and_reasons_are_those_in_the_code() -> None:
         ("Reports", node.ReportBody),
         ("Controller messages", node.ControllerMessage),
         ("Orders", node.Order),
-        ("To a step door", step.ToDoor),
-        ("From a step door", step.FromDoor),
+        ("To a step socket", step.ToDoor),
+        ("From a step socket", step.FromDoor),
     ],
 )
 def test_the_messages_are_those_in_the_code(title: str, union: Any) -> None:
