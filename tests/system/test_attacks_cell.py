@@ -156,8 +156,10 @@ def with_gq(code: str) -> str:
 
 
 @pytest.mark.parametrize("host", ["n1", "n2"])
-@attack("Outlive the job by setsid, double forks, an empty environment and deaf ears", ENDED, NOTHING)
-def test_outlive_the_job_by_setsid_double_forks_an_empty_environment_and_deaf_ears(stage: Stage, host: str) -> None:
+@attack("Outlive the job by setsid, double forks, an empty environment and ignored signals", ENDED, NOTHING)
+def test_outlive_the_job_by_setsid_double_forks_an_empty_environment_and_ignored_signals(
+    stage: Stage, host: str
+) -> None:
     on(stage, host).run("rm", "-f", "pids")
     output(stage, script=ESCAPES, host=host)
     pids = on(stage, host).path("pids").read_text().split()
@@ -212,8 +214,8 @@ def test_become_root_by_a_set_uid_program_where_the_node_forbids_it(stage: Stage
     assert output(stage, wrap="/run/whoami -u", host="n2") == f"{BOB.uid}\n"
 
 
-@attack("Become more by a program with file capabilities, where the node forbids it", CONTAINED, NOTHING)
-def test_become_more_by_a_program_with_file_capabilities_where_the_node_forbids_it(stage: Stage) -> None:
+@attack("Gain capabilities by a program with file capabilities, where the node forbids it", CONTAINED, NOTHING)
+def test_gain_capabilities_by_a_program_with_file_capabilities_where_the_node_forbids_it(stage: Stage) -> None:
     bounding = "grep CapBnd /proc/self/status"
 
     assert int(output(stage, wrap=bounding, host="n1").split()[1], 16) > 0, "as anywhere, where nothing forbids it"
@@ -262,14 +264,14 @@ def test_open_the_gpu_of_another_job(stage: Stage, host: str, guards: tuple[str,
 
 
 @by_every_guard
-@attack("Open a GPU from a job that asked for none", REFUSED, NOTHING)
-def test_open_a_gpu_from_a_job_that_asked_for_none(stage: Stage, host: str, guards: tuple[str, ...]) -> None:
+@attack("Open a GPU from a job that requested none", REFUSED, NOTHING)
+def test_open_a_gpu_from_a_job_that_requested_none(stage: Stage, host: str, guards: tuple[str, ...]) -> None:
     assert stage.isolation(host).devices in guards
     assert output(stage, wrap=python(OPEN, *GPUS), host=host).split() == ["EPERM", "EPERM"]
 
 
-@attack("Make a device node of one's own for a GPU", REFUSED, NOTHING)
-def test_make_a_device_node_of_ones_own_for_a_gpu(stage: Stage) -> None:
+@attack("Create a device node for a GPU", REFUSED, NOTHING)
+def test_create_a_device_node_for_a_gpu(stage: Stage) -> None:
     make = f"mknod gpu c {GPU_MAJOR} 240 2>/dev/null; echo $?"
 
     assert "0" not in output(stage, wrap=f"{make}; unshare -Ur {make}").split()
@@ -278,8 +280,8 @@ def test_make_a_device_node_of_ones_own_for_a_gpu(stage: Stage) -> None:
 # ── more than one's share ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("Take more memory than the job has", ENDED, NOTHING)
-def test_take_more_memory_than_the_job_has(stage: Stage) -> None:
+@attack("Use more memory than the job has", ENDED, NOTHING)
+def test_use_more_memory_than_the_job_has(stage: Stage) -> None:
     other = stage.running_job("-w", "n1", "--mem=64M")
     job = submit(stage.bob, "-w", "n1", "--mem=64M", wrap=python("x = [b'x' * 2**20 for _ in range(200)]"))
 
@@ -287,8 +289,8 @@ def test_take_more_memory_than_the_job_has(stage: Stage) -> None:
     assert stage.facts(other).state == "RUNNING"
 
 
-@attack("Take memory that is not the job's through /dev/shm", ENDED, NOTHING)
-def test_take_memory_that_is_not_the_jobs_through_dev_shm(stage: Stage) -> None:
+@attack("Exceed the job's memory limit through /dev/shm", ENDED, NOTHING)
+def test_exceed_the_jobs_memory_limit_through_dev_shm(stage: Stage) -> None:
     job = submit(stage.bob, "-w", "n1", "--mem=64M", wrap="head -c 200M /dev/zero > /dev/shm/hoard; echo $?")
 
     ended = stage.await_state(job, "OUT_OF_MEMORY", "COMPLETED", "FAILED")
@@ -305,8 +307,8 @@ def test_start_more_processes_than_a_job_may(stage: Stage) -> None:
     assert stage.facts(other).state == "RUNNING"
 
 
-@attack("Leave files in /tmp and /dev/shm for the next job, where each has its own", CONTAINED, NOTHING)
-def test_leave_files_in_tmp_and_dev_shm_for_the_next_job_where_each_has_its_own(stage: Stage) -> None:
+@attack("Leave files in /tmp and /dev/shm for the next job, where they are private", CONTAINED, NOTHING)
+def test_leave_files_in_tmp_and_dev_shm_for_the_next_job_where_they_are_private(stage: Stage) -> None:
     output(stage, wrap="touch /tmp/left /dev/shm/left; chmod 777 /tmp/left", host="n2")
 
     kept = [place.split("/")[2] for place in own_programs()]  # where gq's own commands are shows
@@ -314,8 +316,8 @@ def test_leave_files_in_tmp_and_dev_shm_for_the_next_job_where_each_has_its_own(
     assert "left" not in stage.host("n2").ok("ls", "-A", "/tmp", "/dev/shm")
 
 
-@attack("Fill the disk of one's output", CONTAINED, NOTHING)
-def test_fill_the_disk_of_ones_output(stage: Stage) -> None:
+@attack("Fill the disk of the output", CONTAINED, NOTHING)
+def test_fill_the_disk_of_the_output(stage: Stage) -> None:
     n1 = stage.host("n1")
     n1.ok("sh", "-c", "mkdir -p /run/small; mount -t tmpfs -o size=1m,mode=1777 small /run/small")
     job = submit(stage.bob, "-w", "n1", "-o", "/run/small/out", wrap="head -c 50M /dev/zero; echo done > ended")
@@ -327,8 +329,8 @@ def test_fill_the_disk_of_ones_output(stage: Stage) -> None:
     n1.ok("umount", "/run/small")
 
 
-@attack("Dump core where the node forbids it, and lift one's limits", REFUSED, NOTHING)
-def test_dump_core_where_the_node_forbids_it_and_lift_ones_limits(stage: Stage) -> None:
+@attack("Dump core where the node forbids it, and raise resource limits", REFUSED, NOTHING)
+def test_dump_core_where_the_node_forbids_it_and_raise_resource_limits(stage: Stage) -> None:
     lift = "(ulimit -c unlimited) 2>/dev/null || echo no; (ulimit -n 4096) 2>/dev/null || echo no"
 
     assert output(stage, wrap=f"ulimit -c; ulimit -n; ulimit -Hn; {lift}", host="n2").split() == [
@@ -356,8 +358,8 @@ def test_write_into_a_file_of_roots_by_a_symbolic_link_as_output(stage: Stage) -
     assert n1.path("/etc/shadow").read_text() == before
 
 
-@attack("Read a file of another's as the job's input", REFUSED, NOTHING)
-def test_read_a_file_of_anothers_as_the_jobs_input(stage: Stage) -> None:
+@attack("Read another user's file as the job's input", REFUSED, NOTHING)
+def test_read_another_users_file_as_the_jobs_input(stage: Stage) -> None:
     stage.user(ALICE, "n1").write("private", "s3cret")
     stage.user(ALICE, "n1").ok("chmod", "711", ".")
     job = submit(stage.bob, "-w", "n1", "-i", f"{stage.alice.home}/private", wrap="cat")
@@ -367,8 +369,8 @@ def test_read_a_file_of_anothers_as_the_jobs_input(stage: Stage) -> None:
     assert not out.exists() or "s3cret" not in out.read_text()
 
 
-@attack("Hold up the node by an output or an input that never opens", ENDED, NOTHING)
-def test_hold_up_the_node_by_an_output_or_an_input_that_never_opens(stage: Stage) -> None:
+@attack("Block the node by an output or an input that never opens", ENDED, NOTHING)
+def test_block_the_node_by_an_output_or_an_input_that_never_opens(stage: Stage) -> None:
     on(stage, "n1").ok("sh", "-c", "rm -f fifo*; mkfifo fifo1 fifo2")
     stuck = [submit(stage.bob, "-w", "n1", *options, wrap="true") for options in (("-o", "fifo1"), ("-i", "fifo2"))]
     stage.await_state(submit(stage.alice, "-w", "n1", wrap="true"), "COMPLETED")
@@ -388,8 +390,8 @@ def test_run_in_a_directory_that_is_closed_to_the_user(stage: Stage) -> None:
     assert not stage.host("n1").path(f"{stage.bob.home}/closed").exists()
 
 
-@attack("Read what the daemons keep: database, scripts, keys, spool", REFUSED, NOTHING)
-def test_read_what_the_daemons_keep_database_scripts_keys_spool(stage: Stage) -> None:
+@attack("Read the daemons' files: database, scripts, keys, spool", REFUSED, NOTHING)
+def test_read_the_daemons_files_database_scripts_keys_spool(stage: Stage) -> None:
     stage.running_job("-w", "n1", "--comment", "s3cret", wrap="echo s3cret > /dev/null; sleep 1000")
     for host in ("ctl", "n1", "login"):
         places = "/var/lib/gq /run/gq /etc/gq"
@@ -399,8 +401,8 @@ def test_read_what_the_daemons_keep_database_scripts_keys_spool(stage: Stage) ->
         assert not [path for path in readable.split() if not path.endswith(OPEN_TO_ALL)], readable
 
 
-@attack("Look into another's job by /proc", REFUSED, NOTHING)
-def test_look_into_anothers_job_by_proc(stage: Stage) -> None:
+@attack("Look into another user's job by /proc", REFUSED, NOTHING)
+def test_look_into_another_users_job_by_proc(stage: Stage) -> None:
     stage.running_job("-w", "n1", wrap="sleep 1000")
     pids = stage.host("n1").ok("pgrep", "-U", f"{ALICE.uid}").split()
     tries = "; ".join(f"cd /proc/{pid}; cat environ; ls fd cwd/ root/" for pid in pids)
@@ -417,8 +419,8 @@ def test_find_open_files_of_the_daemon_in_the_job(stage: Stage) -> None:
 # ── what a job brings along ───────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("Bring along variables that are meant for root's processes", CONTAINED, "Submit: done")
-def test_bring_along_variables_that_are_meant_for_roots_processes(stage: Stage) -> None:
+@attack("Submit variables that affect root's processes", CONTAINED, "Submit: done")
+def test_submit_variables_that_affect_roots_processes(stage: Stage) -> None:
     bob = on(stage, "n1")
     trap = "id -u >> /tmp/trapped\n"
     bob.write("trap.sh", trap, 0o644)

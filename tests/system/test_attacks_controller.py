@@ -47,15 +47,15 @@ def why_not(node: SharedNode, account: Account) -> str:
     return refused.why
 
 
-@attack("A controller has a node run a job as root", REFUSED, NOTHING)
-def test_a_controller_has_a_node_run_a_job_as_root(node: SharedNode) -> None:
+@attack("A controller orders a node to run a job as root", REFUSED, NOTHING)
+def test_a_controller_orders_a_node_to_run_a_job_as_root(node: SharedNode) -> None:
     assert why_not(node, ROOT) == (
         "n1 runs nothing of a job as uid 0 (root); [access] root_jobs = true in its own gq.toml allows it"
     )
 
 
-@attack("A controller has a node run a job as an account of the system", REFUSED, NOTHING)
-def test_a_controller_has_a_node_run_a_job_as_an_account_of_the_system(net: Network) -> None:
+@attack("A controller orders a node to run a job as a system user", REFUSED, NOTHING)
+def test_a_controller_orders_a_node_to_run_a_job_as_a_system_user(net: Network) -> None:
     with shared_node(net) as node:
         assert "n1 runs no jobs of uids below 1000, and daemon has uid 1" in why_not(node, DAEMON)
 
@@ -70,7 +70,7 @@ def test_a_controller_reads_a_file_of_roots_through_the_log_of_a_job(node: Share
         assert "n1 runs no" in answer.message, answer.message
 
 
-@attack("A controller has a node run as another what a user submitted", REFUSED, NOTHING)
-def test_a_controller_has_a_node_run_as_another_what_a_user_submitted(net: Network) -> None:
+@attack("A controller orders a node to run a user's job as another user", REFUSED, NOTHING)
+def test_a_controller_orders_a_node_to_run_a_users_job_as_another_user(net: Network) -> None:
     with shared_node(net, is_shared=False) as node:
         assert "it runs no job of alice" in why_not(node, ALICE)

@@ -43,18 +43,18 @@ def answer(stage: Stage, body: wire.RequestBody) -> bytes:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("Read the script of another's job", REFUSED, "GetScript: not_owner")
-def test_read_the_script_of_anothers_job(stage: Stage) -> None:
+@attack("Read the script of another user's job", REFUSED, "GetScript: not_owner")
+def test_read_the_script_of_another_users_job(stage: Stage) -> None:
     assert stage.refusal(stage.bob, wire.GetScript(job_id=held(stage))) == "not_owner"
 
 
-@attack("Read the environment of another's job", REFUSED, "GetJobEnvironment: not_owner")
-def test_read_the_environment_of_anothers_job(stage: Stage) -> None:
+@attack("Read the environment of another user's job", REFUSED, "GetJobEnvironment: not_owner")
+def test_read_the_environment_of_another_users_job(stage: Stage) -> None:
     assert stage.refusal(stage.bob, wire.GetJobEnvironment(job_id=held(stage))) == "not_owner"
 
 
-@attack("Look for secrets in what is listed of another's job", CONTAINED, NOTHING)
-def test_look_for_secrets_in_what_is_listed_of_anothers_job(stage: Stage) -> None:
+@attack("Look for secrets in the listed fields of another user's job", CONTAINED, NOTHING)
+def test_look_for_secrets_in_the_listed_fields_of_another_users_job(stage: Stage) -> None:
     job = held(stage, "-J", "of-alice")
     asked: list[wire.RequestBody] = [
         wire.ListJobs(with_steps=True),
@@ -68,8 +68,8 @@ def test_look_for_secrets_in_what_is_listed_of_anothers_job(stage: Stage) -> Non
     assert not [one for one in told if SECRET.encode() in one]
 
 
-@attack("Read the output of another's job", REFUSED, "AccessLog: not_owner")
-def test_read_the_output_of_anothers_job(stage: Stage) -> None:
+@attack("Read the output of another user's job", REFUSED, "AccessLog: not_owner")
+def test_read_the_output_of_another_users_job(stage: Stage) -> None:
     job = submit(stage.alice, wrap=f"echo {SECRET}")
     stage.await_state(job, "COMPLETED")
     done = stage.bob.run("gqlog", job)
@@ -80,8 +80,8 @@ def test_read_the_output_of_anothers_job(stage: Stage) -> None:
         assert owner_or_root.ok("gqlog", job) == f"{SECRET}\n"
 
 
-@attack("Read files of others through the log of one's own job", REFUSED, NOTHING)
-def test_read_files_of_others_through_the_log_of_ones_own_job(stage: Stage) -> None:
+@attack("Read other users' files through the log of an own job", REFUSED, NOTHING)
+def test_read_other_users_files_through_the_log_of_an_own_job(stage: Stage) -> None:
     on_n1 = stage.user(stage.alice.account, "n1")
     of_alice = on_n1.write("private", SECRET)
     of_root = "/run/of-root"
@@ -106,8 +106,8 @@ def test_read_the_audit_trail_as_a_user(stage: Stage) -> None:
     assert "bob is not one" in done.stderr
 
 
-@attack("Get the answer to another's request by its id", CONTAINED, "Submit: done")
-def test_get_the_answer_to_anothers_request_by_its_id(stage: Stage) -> None:
+@attack("Get the answer to another user's request by its id", CONTAINED, "Submit: done")
+def test_get_the_answer_to_another_users_request_by_its_id(stage: Stage) -> None:
     spec = JobSpec(name="x", is_held=True)
     body = wire.Submit(spec=spec, script=b"#!/bin/sh\ntrue\n")
     first, second = (stage.ask(user, body, bytes(range(16))) for user in (stage.alice, stage.bob))
@@ -119,8 +119,8 @@ def test_get_the_answer_to_anothers_request_by_its_id(stage: Stage) -> None:
 # ── acting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("Cancel another's job", REFUSED, "CancelJobs: not_owner")
-def test_cancel_anothers_job(stage: Stage) -> None:
+@attack("Cancel another user's job", REFUSED, "CancelJobs: not_owner")
+def test_cancel_another_users_job(stage: Stage) -> None:
     job = stage.running_job()
     done = stage.bob.run("gqdel", job)
 
@@ -129,24 +129,24 @@ def test_cancel_anothers_job(stage: Stage) -> None:
     assert stage.facts(job).state == "RUNNING"
 
 
-@attack("Signal another's job", REFUSED, "CancelJobs: not_owner")
-def test_signal_anothers_job(stage: Stage) -> None:
+@attack("Signal another user's job", REFUSED, "CancelJobs: not_owner")
+def test_signal_another_users_job(stage: Stage) -> None:
     job = stage.running_job()
 
     assert stage.bob.run("gqdel", "-s", "KILL", job).returncode == 1
     assert stage.facts(job).state == "RUNNING"
 
 
-@attack("Cancel the jobs of another by the user's name", REFUSED, "CancelJobs: not_owner")
-def test_cancel_the_jobs_of_another_by_the_users_name(stage: Stage) -> None:
+@attack("Cancel another user's jobs by the user's name", REFUSED, "CancelJobs: not_owner")
+def test_cancel_another_users_jobs_by_the_users_name(stage: Stage) -> None:
     job = held(stage)
 
     assert stage.bob.run("gqdel", "-u", "alice").returncode == 1
     assert is_untouched(stage, job)
 
 
-@attack("Cancel everybody's jobs by partition and state", CONTAINED, "CancelJobs: done")
-def test_cancel_everybodys_jobs_by_partition_and_state(stage: Stage) -> None:
+@attack("Cancel all users' jobs by partition and state", CONTAINED, "CancelJobs: done")
+def test_cancel_all_users_jobs_by_partition_and_state(stage: Stage) -> None:
     job = held(stage)
     own = submit(stage.bob, "-H", wrap="true")
 
@@ -156,13 +156,13 @@ def test_cancel_everybodys_jobs_by_partition_and_state(stage: Stage) -> None:
 
 
 @attack(
-    "Hold, release and requeue another's job",
+    "Hold, release and requeue another user's job",
     REFUSED,
     "HoldJobs: not_owner",
     "ReleaseJobs: not_owner",
     "RequeueJobs: not_owner",
 )
-def test_hold_release_and_requeue_anothers_job(stage: Stage) -> None:
+def test_hold_release_and_requeue_another_users_job(stage: Stage) -> None:
     waits, runs = str(held(stage)), stage.running_job()
 
     for verb, job in (("hold", runs), ("release", waits), ("requeue", runs)):
@@ -173,24 +173,24 @@ def test_hold_release_and_requeue_anothers_job(stage: Stage) -> None:
     assert (stage.facts(runs).state, stage.facts(runs).restart_count) == ("RUNNING", 0)
 
 
-@attack("Change another's job", REFUSED, "UpdateJob: not_owner")
-def test_change_anothers_job(stage: Stage) -> None:
+@attack("Change another user's job", REFUSED, "UpdateJob: not_owner")
+def test_change_another_users_job(stage: Stage) -> None:
     job = held(stage)
 
     assert stage.refusal(stage.bob, wire.UpdateJob(job_id=job, name="mine")) == "not_owner"
     assert is_untouched(stage, job)
 
 
-@attack("Write into the output of another's job", REFUSED, "NotifyJob: not_owner")
-def test_write_into_the_output_of_anothers_job(stage: Stage) -> None:
+@attack("Write into the output of another user's job", REFUSED, "NotifyJob: not_owner")
+def test_write_into_the_output_of_another_users_job(stage: Stage) -> None:
     job = stage.running_job(wrap="echo began; sleep 1000")
 
     assert stage.refusal(stage.bob, wire.NotifyJob(job_id=int(job), text="pay here")) == "not_owner"
     assert "pay here" not in stage.alice.ok("gqlog", job)
 
 
-@attack("Run a step in another's job", REFUSED, "CreateStep: not_owner")
-def test_run_a_step_in_anothers_job(stage: Stage) -> None:
+@attack("Run a step in another user's job", REFUSED, "CreateStep: not_owner")
+def test_run_a_step_in_another_users_job(stage: Stage) -> None:
     job = stage.running_job()
     done = stage.bob.run("gqrun", "--jobid", job, "--overlap", "id", GQ_JOB_ID=job)
 
@@ -199,8 +199,8 @@ def test_run_a_step_in_anothers_job(stage: Stage) -> None:
     assert f"job {job} belongs to alice" in done.stderr
 
 
-@attack("Enter another's running job by gq ssh", REFUSED, "GetJobEnvironment: not_owner")
-def test_enter_anothers_running_job_by_gq_ssh(stage: Stage) -> None:
+@attack("Enter another user's running job by gq ssh", REFUSED, "GetJobEnvironment: not_owner")
+def test_enter_another_users_running_job_by_gq_ssh(stage: Stage) -> None:
     job = stage.running_job()
     done = stage.bob.run("gq", "ssh", job, "id")
 
@@ -208,15 +208,15 @@ def test_enter_anothers_running_job_by_gq_ssh(stage: Stage) -> None:
     assert f"job {job} belongs to alice" in done.stderr
 
 
-@attack("Signal a step of another's job", REFUSED, "SignalStep: not_owner")
-def test_signal_a_step_of_anothers_job(stage: Stage) -> None:
+@attack("Signal a step of another user's job", REFUSED, "SignalStep: not_owner")
+def test_signal_a_step_of_another_users_job(stage: Stage) -> None:
     job = int(stage.running_job(wrap="gqrun sleep 1000"))
 
     assert stage.refusal(stage.bob, wire.SignalStep(job_id=job, step=0)) == "not_owner"
 
 
-@attack("End or keep another's interactive job", REFUSED, "EndInteractive: not_owner", "KeepAlive: not_owner")
-def test_end_or_keep_anothers_interactive_job(stage: Stage) -> None:
+@attack("End or keep another user's interactive job", REFUSED, "EndInteractive: not_owner", "KeepAlive: not_owner")
+def test_end_or_keep_another_users_interactive_job(stage: Stage) -> None:
     job = held(stage)
 
     assert stage.refusal(stage.bob, wire.EndInteractive(job_id=job)) == "not_owner"
@@ -227,8 +227,8 @@ def test_end_or_keep_anothers_interactive_job(stage: Stage) -> None:
 # ── what one's own rights end at ──────────────────────────────────────────────────────────────────────────────
 
 
-@attack("Release what an administrator holds", REFUSED, "ReleaseJobs: admin_hold")
-def test_release_what_an_administrator_holds(stage: Stage) -> None:
+@attack("Release a job that an administrator holds", REFUSED, "ReleaseJobs: admin_hold")
+def test_release_a_job_that_an_administrator_holds(stage: Stage) -> None:
     job = submit(stage.alice, "--begin=now+1hour", wrap="true")
     stage.operator.ok("gqctl", "hold", job)
 
@@ -236,8 +236,8 @@ def test_release_what_an_administrator_holds(stage: Stage) -> None:
     assert stage.facts(job).reason == "JobHeldAdmin"
 
 
-@attack("Go before others with a negative nice", REFUSED, "Submit: negative_nice", "UpdateJob: negative_nice")
-def test_go_before_others_with_a_negative_nice(stage: Stage) -> None:
+@attack("Raise the priority with a negative nice", REFUSED, "Submit: negative_nice", "UpdateJob: negative_nice")
+def test_raise_the_priority_with_a_negative_nice(stage: Stage) -> None:
     done = stage.alice.run("gqsub", "--nice=-1", "--wrap", "true")
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -260,8 +260,8 @@ def test_submit_a_job_as_root(stage: Stage) -> None:
         assert (done.returncode, done.stdout) == (1, ""), host
 
 
-@attack("Submit as another by what the environment says", CONTAINED, "Submit: done")
-def test_submit_as_another_by_what_the_environment_says(stage: Stage) -> None:
+@attack("Submit as another user by the environment", CONTAINED, "Submit: done")
+def test_submit_as_another_user_by_the_environment(stage: Stage) -> None:
     lies = {"USER": "root", "LOGNAME": "root", "HOME": "/root", "SUDO_UID": "0", "GQ_JOB_USER": "root", "UID": "0"}
     job = submit(stage.bob, "-w", "n1", "-o", f"{stage.bob.home}/who", wrap="id -un; id -u", **lies)
 
@@ -274,8 +274,8 @@ def test_drain_a_node_as_a_user(stage: Stage) -> None:
     assert stage.bob.run("gqctl", "node", "drain", "n1", "--reason", "mine").returncode == 1
 
 
-@attack("Be an operator by a group that only one's own host knows", REFUSED, "UpdateNodes: not_operator")
-def test_be_an_operator_by_a_group_that_only_ones_own_host_knows(stage: Stage) -> None:
+@attack("Be an operator by a group that only the own host knows", REFUSED, "UpdateNodes: not_operator")
+def test_be_an_operator_by_a_group_that_only_the_own_host_knows(stage: Stage) -> None:
     assert "gqops" in stage.bob.ok("id", "-Gn").split()
 
     assert stage.bob.run("gqctl", "node", "down", "n1", "--reason", "mine").returncode == 1
@@ -290,20 +290,20 @@ def test_use_an_operators_rights_from_within_a_job(stage: Stage) -> None:
     assert "carol is not one" in stage.user(CAROL).ok("gqlog", job)
 
 
-@attack("Let a host in as a user", REFUSED, "CreateToken: not_administrator")
-def test_let_a_host_in_as_a_user(stage: Stage) -> None:
+@attack("Admit a host as a user", REFUSED, "CreateToken: not_administrator")
+def test_admit_a_host_as_a_user(stage: Stage) -> None:
     done = stage.bob.run("gqctl", "token", "create")
 
     assert (done.returncode, done.stdout) == (1, "")
 
 
-@attack("Let a host in as an operator", REFUSED, "CreateToken: not_administrator")
-def test_let_a_host_in_as_an_operator(stage: Stage) -> None:
+@attack("Admit a host as an operator", REFUSED, "CreateToken: not_administrator")
+def test_admit_a_host_as_an_operator(stage: Stage) -> None:
     assert stage.operator.run("gqctl", "token", "create").returncode == 1
 
 
-@attack("Throw a node out as an operator", REFUSED, "RemoveNode: not_administrator")
-def test_throw_a_node_out_as_an_operator(stage: Stage) -> None:
+@attack("Remove a node as an operator", REFUSED, "RemoveNode: not_administrator")
+def test_remove_a_node_as_an_operator(stage: Stage) -> None:
     assert stage.refusal(stage.operator, wire.RemoveNode(name="n1")) == "not_administrator"
 
 
@@ -314,8 +314,8 @@ def test_add_a_key_for_another_user(stage: Stage) -> None:
     assert stage.refusal(stage.bob, body) == "not_owner"
 
 
-@attack("Add a key for oneself from within a job", REFUSED, "AddKey: not_vouched")
-def test_add_a_key_for_oneself_from_within_a_job(stage: Stage) -> None:
+@attack("Add an own key from within a job", REFUSED, "AddKey: not_vouched")
+def test_add_an_own_key_from_within_a_job(stage: Stage) -> None:
     stage.running_job("-w", "n1", user=stage.bob)
 
     assert stage.refusal(stage.user(stage.bob.account, "n1"), wire.AddKey(public="0" * 40)) == "not_vouched"

@@ -51,8 +51,8 @@ def test_a_munge_credential_is_used_a_second_time(site: Site) -> None:
     assert alice.ask(wire.Ping()) == "Done"
 
 
-@attack("A MUNGE credential of another's is used before its owner does", REFUSED, "MungeOtherKey: refused")
-def test_a_munge_credential_of_anothers_is_used_before_its_owner_does(site: Site) -> None:
+@attack("A MUNGE credential of another user is used before its owner uses it", REFUSED, "MungeOtherKey: refused")
+def test_a_munge_credential_of_another_user_is_used_before_its_owner_uses_it(site: Site) -> None:
     bob = site.link()
     credential = site.credential(ALICE, site.link(ALICE).payload)
 
@@ -69,8 +69,8 @@ def test_a_munge_credential_that_was_made_for_another_service(site: Site) -> Non
     assert is_stranger(bob)
 
 
-@attack("A MUNGE credential whose time is over", REFUSED, "MungeExpired: refused")
-def test_a_munge_credential_whose_time_is_over(site: Site) -> None:
+@attack("An expired MUNGE credential", REFUSED, "MungeExpired: refused")
+def test_an_expired_munge_credential(site: Site) -> None:
     link = site.link()
     credential = site.credential(BOB, link.payload, "--ttl=1")
     wait_for_age(1)
@@ -87,8 +87,8 @@ def test_a_munge_credential_of_another_site(site: Site) -> None:
     assert is_stranger(link)
 
 
-@attack("Ask for something without an introduction", REFUSED, "NoIntroduction: refused")
-def test_ask_for_something_without_an_introduction(site: Site) -> None:
+@attack("Send a request without an introduction", REFUSED, "NoIntroduction: refused")
+def test_send_a_request_without_an_introduction(site: Site) -> None:
     link = site.link()
     cancel = wire.CancelJobs(filter=wire.JobFilter(users=(ALICE.name,)))
     for body in (wire.ListJobs(), cancel, wire.AddKey(public=link.keys.public.decode(), user=BOB.name)):
@@ -97,16 +97,16 @@ def test_ask_for_something_without_an_introduction(site: Site) -> None:
     assert site.rows("SELECT count(*) FROM keys WHERE public = ?", link.keys.public.decode()) == [(0,)]
 
 
-@attack("Root of a host of the site comes by MUNGE", REFUSED, "MungeRoot: refused")
-def test_root_of_a_host_of_the_site_comes_by_munge(site: Site) -> None:
+@attack("Root of a host of the site connects by MUNGE", REFUSED, "MungeRoot: refused")
+def test_root_of_a_host_of_the_site_connects_by_munge(site: Site) -> None:
     for name in (ROOT, ALICE):
         link = site.link_of(site.desk)
         assert link.introduce(site.credential(ROOT, link.payload), name) == "munge_root"
         assert is_stranger(link)
 
 
-@attack("Take another's name with a MUNGE credential of one's own", REFUSED, "IdentityMismatch: refused")
-def test_take_anothers_name_with_a_munge_credential_of_ones_own(site: Site) -> None:
+@attack("Take another user's name with an own MUNGE credential", REFUSED, "IdentityMismatch: refused")
+def test_take_another_users_name_with_an_own_munge_credential(site: Site) -> None:
     link = site.link()
     for account in (ALICE, ROOT, Account("bob\nalice", 0), Account("bob\0", 0), Account("", 0)):
         assert link.introduce(site.credential(BOB, link.payload), account) == "identity_mismatch"
@@ -114,8 +114,8 @@ def test_take_anothers_name_with_a_munge_credential_of_ones_own(site: Site) -> N
     assert is_stranger(link)
 
 
-@attack("MUNGE vouches for a user who has another number, or nobody's name", REFUSED, "IdentityMismatch: refused")
-def test_munge_vouches_for_a_user_who_has_another_number_or_nobodys_name(site: Site) -> None:
+@attack("MUNGE vouches for a user with another uid, or for an unknown name", REFUSED, "IdentityMismatch: refused")
+def test_munge_vouches_for_a_user_with_another_uid_or_for_an_unknown_name(site: Site) -> None:
     for account in (FRANK_OF_LOGIN, GHOST):
         link = site.link(account)
         assert link.introduce(site.credential(account, link.payload), account) == "identity_mismatch"
@@ -131,8 +131,8 @@ def test_be_an_operator_by_a_group_of_a_host_where_munge_vouches(site: Site) -> 
     assert link.ask(wire.UpdateNodes(names=("n1",), action="drain", reason="mine")) == "not_operator"
 
 
-@attack("Use a link that MUNGE vouched for with another's name afterwards", REFUSED, "IdentityMismatch: refused")
-def test_use_a_link_that_munge_vouched_for_with_anothers_name_afterwards(site: Site) -> None:
+@attack("Use another user's name on a connection that MUNGE vouched for", REFUSED, "IdentityMismatch: refused")
+def test_use_another_users_name_on_a_connection_that_munge_vouched_for(site: Site) -> None:
     link = site.link()
     assert link.introduce(site.credential(BOB, link.payload)) == "Done"
 
@@ -142,8 +142,8 @@ def test_use_a_link_that_munge_vouched_for_with_anothers_name_afterwards(site: S
     assert said.user == BOB.name and said.origin.startswith("munge (")
 
 
-@attack("A key is introduced at the nodes' door", REFUSED, "HandshakeRefused: refused")
-def test_a_key_is_introduced_at_the_nodes_door(site: Site) -> None:
+@attack("A key is introduced at the node socket", REFUSED, "HandshakeRefused: refused")
+def test_a_key_is_introduced_at_the_node_socket(site: Site) -> None:
     link = site.link(port=CONTROLLER_PORT)
     body = wire.Introduce(user=BOB.name, credential=site.credential(BOB, link.payload))
     link.line.send(wire.introduction(RequestId(bytes(16)), body))
@@ -151,8 +151,8 @@ def test_a_key_is_introduced_at_the_nodes_door(site: Site) -> None:
     assert link.line.receive(1.0) is None
 
 
-@attack("MUNGE where the controller does not take its word", REFUSED, "HandshakeRefused: refused")
-def test_munge_where_the_controller_does_not_take_its_word(stage: Stage) -> None:
+@attack("MUNGE where the controller does not accept it", REFUSED, "HandshakeRefused: refused")
+def test_munge_where_the_controller_does_not_accept_it(stage: Stage) -> None:
     keys = fresh_keys()
     line = stage.strangers_line(stage.client_door, Keys(keys.public, keys.secret, stage.server_key), RECONNECT_IVL=-1)
     link = Link(line, keys)
@@ -162,8 +162,8 @@ def test_munge_where_the_controller_does_not_take_its_word(stage: Stage) -> None
     assert link.line.receive(1.0) is None
 
 
-@attack("Many links that nobody introduces", CONTAINED, "TooManyLinks: refused")
-def test_many_links_that_nobody_introduces(site: Site) -> None:
+@attack("Many connections without an introduction", CONTAINED, "TooManyLinks: refused")
+def test_many_connections_without_an_introduction(site: Site) -> None:
     """While they stand, one with an enrolled key is served, and one with MUNGE from another address."""
     ctl, enrolled = site.net.hosts["ctl"], fresh_keys()
     site.client.ask(wire.AddKey(public=enrolled.public.decode(), user=ALICE.name))

@@ -148,16 +148,16 @@ def test_a_node_vouches_for_a_user_whom_the_controller_does_not_know(stage: Stag
     assert lab.relayed(GHOST, wire.ListJobs()) == "identity_mismatch"
 
 
-@attack("A user has another number on the login host", REFUSED, "IdentityMismatch: refused")
-def test_a_user_has_another_number_on_the_login_host(stage: Stage) -> None:
+@attack("A user has another uid on the login host", REFUSED, "IdentityMismatch: refused")
+def test_a_user_has_another_uid_on_the_login_host(stage: Stage) -> None:
     done = stage.user(FRANK_OF_LOGIN).run("gqsub", "--wrap", "id")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "uid 2007 on login and uid 2006" in done.stderr
 
 
-@attack("A node passes one user's uid off under another's name", REFUSED, "IdentityMismatch: refused")
-def test_a_node_passes_one_users_uid_off_under_anothers_name(spare: tuple[Keys, Line]) -> None:
+@attack("A node sends one user's uid with another user's name", REFUSED, "IdentityMismatch: refused")
+def test_a_node_sends_one_users_uid_with_another_users_name(spare: tuple[Keys, Line]) -> None:
     _, line = spare
     payload = wire.request(RequestId(os.urandom(16)), wire.ListJobs())
     who = {"uid": BOB.uid, "gid": BOB.uid, "user": "alice"}
@@ -166,8 +166,8 @@ def test_a_node_passes_one_users_uid_off_under_anothers_name(spare: tuple[Keys, 
     assert answer_of(await_message(line, node_wire.RelayReply)) == "identity_mismatch"
 
 
-@attack("Claim another uid at the door of one's own host", CONTAINED, NOTHING)
-def test_claim_another_uid_at_the_door_of_ones_own_host(stage: Stage) -> None:
+@attack("Claim another uid at the socket of the own host", CONTAINED, NOTHING)
+def test_claim_another_uid_at_the_socket_of_the_own_host(stage: Stage) -> None:
     line = stage.speaker(stage.bob).dial(CLIENT_SOCKET, ROUTING_ID="localhost:0:0:1")
     line.send(wire.request(RequestId(os.urandom(16)), wire.WhoAmI()))
     answer = line.receive()
@@ -177,8 +177,8 @@ def test_claim_another_uid_at_the_door_of_ones_own_host(stage: Stage) -> None:
     assert isinstance(told, wire.Identity) and (told.user, told.uid, told.role) == ("bob", BOB.uid, "user")
 
 
-@attack("A user of a node whom the node does not know", REFUSED, "Submit: done")
-def test_a_user_of_a_node_whom_the_node_does_not_know(stage: Stage) -> None:
+@attack("A user who does not exist on the node", REFUSED, "Submit: done")
+def test_a_user_who_does_not_exist_on_the_node(stage: Stage) -> None:
     job = submit(stage.user(EVE), "-w", "n2", wrap="id")
 
     wait_until(lambda: "eve" in stage.facts(job).why, LONG_S, "it is said that n2 does not know her")
@@ -188,8 +188,8 @@ def test_a_user_of_a_node_whom_the_node_does_not_know(stage: Stage) -> None:
 # ── what nodes say of themselves and others ───────────────────────────────────────────────────────────────────
 
 
-@attack("A node speaks in the name of another", REFUSED, "Impostor: refused")
-def test_a_node_speaks_in_the_name_of_another(stage: Stage) -> None:
+@attack("A node sends messages in the name of another", REFUSED, "Impostor: refused")
+def test_a_node_sends_messages_in_the_name_of_another(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, stage.node_keys("lab"))
     say(line, hello("n1"))
     said = hear(line)
@@ -198,8 +198,8 @@ def test_a_node_speaks_in_the_name_of_another(stage: Stage) -> None:
     assert "belongs to node lab, not to n1" in said.why
 
 
-@attack("A second host comes with the stolen key of a node", REFUSED, NOTHING)
-def test_a_second_host_comes_with_the_stolen_key_of_a_node(stage: Stage) -> None:
+@attack("A second host connects with the stolen key of a node", REFUSED, NOTHING)
+def test_a_second_host_connects_with_the_stolen_key_of_a_node(stage: Stage) -> None:
     job = stage.running_job("-w", "n1")
     line = stage.strangers_line(stage.node_door, stage.node_keys("n1"))
     say(line, hello("n1"))
@@ -224,8 +224,8 @@ def test_a_node_reports_on_a_job_of_another_node(stage: Stage, lab: Lab) -> None
     assert stage.facts(job).state == "RUNNING"
 
 
-@attack("A node says its reports again and again", CONTAINED, NOTHING)
-def test_a_node_says_its_reports_again_and_again(stage: Stage, lab: Lab) -> None:
+@attack("A node repeats its reports", CONTAINED, NOTHING)
+def test_a_node_repeats_its_reports(stage: Stage, lab: Lab) -> None:
     job = submit(stage.alice, "-p", "lab", "--requeue", wrap="true")
     lab.await_message(node_wire.Orders)
     attempt_id = AttemptId(JobId(int(job)), 1)
@@ -242,8 +242,8 @@ def test_a_node_says_its_reports_again_and_again(stage: Stage, lab: Lab) -> None
     assert stage.rows("SELECT count(*) FROM events WHERE job_id = ? AND kind = 'JobEnded'", int(job)) == [(1,)]
 
 
-@attack("Reports of an earlier life of a node", REFUSED, NOTHING)
-def test_reports_of_an_earlier_life_of_a_node(stage: Stage, lab: Lab) -> None:
+@attack("Reports of an earlier incarnation of a node", REFUSED, NOTHING)
+def test_reports_of_an_earlier_incarnation_of_a_node(stage: Stage, lab: Lab) -> None:
     job = submit(stage.alice, "-p", "lab", wrap="true")
     lab.await_message(node_wire.Orders)
     lab.report(1, node_wire.CellEmptied(attempt_id=AttemptId(JobId(int(job)), 1)), life="before")
@@ -252,8 +252,8 @@ def test_reports_of_an_earlier_life_of_a_node(stage: Stage, lab: Lab) -> None:
     assert stage.facts(job).state == "CONFIGURING"
 
 
-@attack("A node says of itself what cannot be", REFUSED, "Malformed: refused")
-def test_a_node_says_of_itself_what_cannot_be(stage: Stage) -> None:
+@attack("A node reports impossible values of itself", REFUSED, "Malformed: refused")
+def test_a_node_reports_impossible_values_of_itself(stage: Stage) -> None:
     line = stage.lab_line()
     say(line, hello("lab", last_seq=-1))
 
@@ -273,8 +273,8 @@ def test_a_node_listens_for_the_scripts_of_jobs_that_it_does_not_run(stage: Stag
 # ── hosts that are no nodes ───────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("A host with a key of its own making", REFUSED, "HandshakeRefused: refused")
-def test_a_host_with_a_key_of_its_own_making(stage: Stage) -> None:
+@attack("A host with an unknown key", REFUSED, "HandshakeRefused: refused")
+def test_a_host_with_an_unknown_key(stage: Stage) -> None:
     assert is_cut_off(stage.strangers_line(stage.node_door, fresh_keys(stage)))
 
 
@@ -344,8 +344,8 @@ def test_a_token_is_used_a_second_time_with_another_key(stage: Stage) -> None:
     stage.root.ok("gqctl", "node", "remove", "spare")
 
 
-@attack("A token whose time is over", REFUSED, "HandshakeRefused: refused")
-def test_a_token_whose_time_is_over(stage: Stage) -> None:
+@attack("An expired token", REFUSED, "HandshakeRefused: refused")
+def test_an_expired_token(stage: Stage) -> None:
     token = new_token(stage, "--ttl", "1s")
     public = token.public.decode()
     wait_until(lambda: not stage.rows("SELECT 1 FROM keys WHERE public = ?", public), LONG_S, "the token is over")
@@ -353,8 +353,8 @@ def test_a_token_whose_time_is_over(stage: Stage) -> None:
     assert is_cut_off(stage.strangers_line(stage.node_door, token))
 
 
-@attack("A token that was revoked", REFUSED, "HandshakeRefused: refused")
-def test_a_token_that_was_revoked(stage: Stage) -> None:
+@attack("A revoked token", REFUSED, "HandshakeRefused: refused")
+def test_a_revoked_token(stage: Stage) -> None:
     token = new_token(stage)
     stage.administrator.ok("gqctl", "token", "revoke", token.public.decode())
 
@@ -368,29 +368,29 @@ def test_a_token_for_one_node_is_used_by_another(stage: Stage) -> None:
     assert "is for node spare" in why_not(join(line, "other", fresh_keys(stage).public))
 
 
-@attack("A token is used to take the name of a node that is there", REFUSED, "Join: member_already")
-def test_a_token_is_used_to_take_the_name_of_a_node_that_is_there(stage: Stage) -> None:
+@attack("A token is used to take the name of an existing node", REFUSED, "Join: member_already")
+def test_a_token_is_used_to_take_the_name_of_an_existing_node(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, new_token(stage))
 
     assert "n1 is a member" in why_not(join(line, "n1", fresh_keys(stage).public))
 
 
-@attack("A token is used to speak as a node", REFUSED, "TokenMisused: refused")
-def test_a_token_is_used_to_speak_as_a_node(stage: Stage) -> None:
+@attack("A token is used to send messages as a node", REFUSED, "TokenMisused: refused")
+def test_a_token_is_used_to_send_messages_as_a_node(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, new_token(stage, "--node-name", "spare"))
     say(line, hello("spare"))
 
     assert "good for joining only" in why_not(hear(line))
 
 
-@attack("A token on a command line, where everybody sees it", REFUSED, NOTHING)
-def test_a_token_on_a_command_line_where_everybody_sees_it(stage: Stage) -> None:
+@attack("A token on a command line, where every user sees it", REFUSED, NOTHING)
+def test_a_token_on_a_command_line_where_every_user_sees_it(stage: Stage) -> None:
     for words in (("--token", "gqj1x"), ("gqj1x",)):
         assert stage.host("lab").run("gqnode", "join", stage.node_door, *words).returncode == 2
 
 
-@attack("A removed node goes on speaking", REFUSED, "RevokedKey: refused")
-def test_a_removed_node_goes_on_speaking(stage: Stage, spare: tuple[Keys, Line]) -> None:
+@attack("A removed node continues to send messages", REFUSED, "RevokedKey: refused")
+def test_a_removed_node_continues_to_send_messages(stage: Stage, spare: tuple[Keys, Line]) -> None:
     _, line = spare
     stage.administrator.ok("gqctl", "node", "remove", "spare")
     while hear(line, 0.5) is not None:
@@ -400,8 +400,8 @@ def test_a_removed_node_goes_on_speaking(stage: Stage, spare: tuple[Keys, Line])
     assert "not valid any more" in why_not(hear(line))
 
 
-@attack("A removed node comes again", REFUSED, "HandshakeRefused: refused")
-def test_a_removed_node_comes_again(stage: Stage, spare: tuple[Keys, Line]) -> None:
+@attack("A removed node connects again", REFUSED, "HandshakeRefused: refused")
+def test_a_removed_node_connects_again(stage: Stage, spare: tuple[Keys, Line]) -> None:
     keys, _ = spare
     stage.administrator.ok("gqctl", "node", "remove", "spare")
 
@@ -431,8 +431,8 @@ def revoke(stage: Stage, keys: Keys) -> None:
     assert stage.refusal(stage.bob, wire.RevokeKey(public=keys.public.decode())) == "Done"
 
 
-@attack("A user's revoked key on a link that stands", REFUSED, "RevokedKey: refused")
-def test_a_users_revoked_key_on_a_link_that_stands(stage: Stage, laptop: Keys) -> None:
+@attack("A user's revoked key on an open connection", REFUSED, "RevokedKey: refused")
+def test_a_users_revoked_key_on_an_open_connection(stage: Stage, laptop: Keys) -> None:
     line = stage.strangers_line(stage.client_door, laptop)
     before = identity(line)
     assert isinstance(before, wire.Identity) and (before.user, before.role) == ("bob", "user")
@@ -442,36 +442,36 @@ def test_a_users_revoked_key_on_a_link_that_stands(stage: Stage, laptop: Keys) -
     assert isinstance(after, wire.Refused) and after.code == "revoked_key"
 
 
-@attack("A user's revoked key on a new link", REFUSED, "HandshakeRefused: refused")
-def test_a_users_revoked_key_on_a_new_link(stage: Stage, laptop: Keys) -> None:
+@attack("A user's revoked key on a new connection", REFUSED, "HandshakeRefused: refused")
+def test_a_users_revoked_key_on_a_new_connection(stage: Stage, laptop: Keys) -> None:
     revoke(stage, laptop)
 
     assert identity(stage.strangers_line(stage.client_door, laptop)) is None
 
 
-@attack("A user's key at the nodes' door", REFUSED, "HandshakeRefused: refused")
-def test_a_users_key_at_the_nodes_door(stage: Stage, laptop: Keys) -> None:
+@attack("A user's key at the node socket", REFUSED, "HandshakeRefused: refused")
+def test_a_users_key_at_the_node_socket(stage: Stage, laptop: Keys) -> None:
     assert is_cut_off(stage.strangers_line(stage.node_door, laptop))
 
 
-@attack("A node's key at the users' door", REFUSED, "HandshakeRefused: refused")
-def test_a_nodes_key_at_the_users_door(stage: Stage) -> None:
+@attack("A node's key at the client socket", REFUSED, "HandshakeRefused: refused")
+def test_a_nodes_key_at_the_client_socket(stage: Stage) -> None:
     assert identity(stage.strangers_line(stage.client_door, stage.node_keys("lab"))) is None
 
 
-@attack("A token at the users' door", REFUSED, "HandshakeRefused: refused")
-def test_a_token_at_the_users_door(stage: Stage) -> None:
+@attack("A token at the client socket", REFUSED, "HandshakeRefused: refused")
+def test_a_token_at_the_client_socket(stage: Stage) -> None:
     assert identity(stage.strangers_line(stage.client_door, new_token(stage))) is None
 
 
-@attack("Revoke the key of another", REFUSED, "RevokeKey: not_owner")
-def test_revoke_the_key_of_another(stage: Stage, laptop: Keys) -> None:
+@attack("Revoke the key of another user", REFUSED, "RevokeKey: not_owner")
+def test_revoke_the_key_of_another_user(stage: Stage, laptop: Keys) -> None:
     assert stage.refusal(stage.alice, wire.RevokeKey(public=laptop.public.decode())) == "not_owner"
     assert isinstance(identity(stage.strangers_line(stage.client_door, laptop)), wire.Identity)
 
 
-@attack("Use one's key with the rights of another's job", REFUSED, "CancelJobs: not_owner")
-def test_use_ones_key_with_the_rights_of_anothers_job(stage: Stage, laptop: Keys) -> None:
+@attack("Use an own key with the rights of another user's job", REFUSED, "CancelJobs: not_owner")
+def test_use_an_own_key_with_the_rights_of_another_users_job(stage: Stage, laptop: Keys) -> None:
     job = stage.running_job()
     line = stage.strangers_line(stage.client_door, laptop)
     line.send(wire.request(RequestId(os.urandom(16)), wire.CancelJobs(filter=wire.JobFilter(job_ids=(int(job),)))))

@@ -87,8 +87,8 @@ def test_a_webhook_to_a_host_that_is_not_listed(stage: Stage) -> None:
     assert set(codes) == {"bad_notify"}
 
 
-@attack("A webhook to a listed name that stands for the controller's own host", REFUSED, "Submit: bad_notify")
-def test_a_webhook_to_a_listed_name_that_stands_for_the_controllers_own_host(stage: Stage) -> None:
+@attack("A webhook to a listed name that resolves to the controller's own host", REFUSED, "Submit: bad_notify")
+def test_a_webhook_to_a_listed_name_that_resolves_to_the_controllers_own_host(stage: Stage) -> None:
     with serving(stage, INNER) as log:
         codes = refused(stage, Target(kind="webhook", to=f"http://localhost:{INNER}/admin"))
         assert log.read_text() == ""
@@ -118,15 +118,15 @@ def test_a_webhook_that_is_redirected_to_the_controllers_own_host(stage: Stage) 
     assert (state, "redirects are not followed" in why) == ("given_up", True)
 
 
-@attack("A header, a recipient or an option by the address of a mail", REFUSED, "Submit: bad_notify")
-def test_a_header_a_recipient_or_an_option_by_the_address_of_a_mail(stage: Stage) -> None:
+@attack("A header, a recipient or an option in the address of a mail", REFUSED, "Submit: bad_notify")
+def test_a_header_a_recipient_or_an_option_in_the_address_of_a_mail(stage: Stage) -> None:
     addresses = ("a@b\r\nBcc: c@d", "a@b\nX: y", "a@b,c@d", "-oQ/tmp", "a@b c@d", "<a@b>", "|/bin/sh", "a@b\0")
 
     assert set(refused(stage, *(Target(kind="mail", to=one) for one in addresses))) == {"bad_notify"}
 
 
-@attack("A command to be told by that runs in the daemon or as another", CONTAINED, "Submit: done")
-def test_a_command_to_be_told_by_that_runs_in_the_daemon_or_as_another(stage: Stage) -> None:
+@attack("A notification command that runs in the daemon or as another user", CONTAINED, "Submit: done")
+def test_a_notification_command_that_runs_in_the_daemon_or_as_another_user(stage: Stage) -> None:
     directory = stage.bob.home
     command = f"id -un > {directory}/who; hostname >> {directory}/who"
     job = submit(stage.bob, "-w", "n1", f"--notify=command:{command}; $(touch /run/owned); true", wrap="true")
@@ -145,8 +145,8 @@ def test_a_command_to_be_told_by_that_runs_in_the_daemon_or_as_another(stage: St
     assert not stage.host("ctl").path("/run/owned").exists()
 
 
-@attack("See the events of another's jobs", CONTAINED)
-def test_see_the_events_of_anothers_jobs(stage: Stage) -> None:
+@attack("See the events of another user's jobs", CONTAINED)
+def test_see_the_events_of_another_users_jobs(stage: Stage) -> None:
     hers = submit(stage.alice, "-H", "--comment", "s3cret", wrap="true")
     events = [json.loads(line) for line in stage.bob.ok("gqctl", "events", "--since", "0").splitlines()]
     named = stage.bob.ok("gqctl", "events", "--since", "0", "--job", hers)
@@ -156,8 +156,8 @@ def test_see_the_events_of_anothers_jobs(stage: Stage) -> None:
     assert {str(one["job_id"]) for one in events} <= mine
 
 
-@attack("See the notices of another", REFUSED, "ListNotices: not_owner")
-def test_see_the_notices_of_another(stage: Stage) -> None:
+@attack("See the notices of another user", REFUSED, "ListNotices: not_owner")
+def test_see_the_notices_of_another_user(stage: Stage) -> None:
     done: subprocess.CompletedProcess[str] = stage.bob.run("gqctl", "notice", "list", "--user", "alice")
 
     assert (done.returncode, done.stdout) == (1, "")

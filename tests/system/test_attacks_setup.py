@@ -47,15 +47,15 @@ def refusals(host: Host) -> str:
     return said
 
 
-@attack("Settings that anybody may write", REFUSED, NOTHING)
-def test_settings_that_anybody_may_write(lab: Host) -> None:
+@attack("Settings that every user may write", REFUSED, NOTHING)
+def test_settings_that_every_user_may_write(lab: Host) -> None:
     lab.ok("chmod", "666", "/etc/gq/gq.toml")
 
     assert refusals(lab).count("/etc/gq/gq.toml") >= 2
 
 
-@attack("Settings in a directory that anybody may write", REFUSED, NOTHING)
-def test_settings_in_a_directory_that_anybody_may_write(lab: Host) -> None:
+@attack("Settings in a directory that every user may write", REFUSED, NOTHING)
+def test_settings_in_a_directory_that_every_user_may_write(lab: Host) -> None:
     lab.ok("chmod", "777", "/etc/gq")
 
     assert refusals(lab).count("/etc/gq") >= 2
@@ -68,8 +68,8 @@ def test_settings_that_belong_to_a_user(lab: Host) -> None:
     assert refusals(lab).count("/etc/gq/gq.toml") >= 2
 
 
-@attack("A secret key that others may read", REFUSED, NOTHING)
-def test_a_secret_key_that_others_may_read(lab: Host) -> None:
+@attack("A secret key that other users may read", REFUSED, NOTHING)
+def test_a_secret_key_that_other_users_may_read(lab: Host) -> None:
     lab.ok("sh", "-c", "chmod 644 $(find /var/lib/gq /etc/gq -name gqd.key)")
     done = lab.run("timeout", "20", "gqd", "--config", "/etc/gq/gq.toml")
 
@@ -86,8 +86,10 @@ def test_a_state_directory_that_belongs_to_a_user(lab: Host) -> None:
     assert "/var/lib/gq" in done.stderr + done.stdout
 
 
-@attack("Connect to the step door of a host whose controller listens on loopback alone", REFUSED, NOTHING)
-def test_connect_to_the_step_door_of_a_host_whose_controller_listens_on_loopback_alone(lab: Host, stage: Stage) -> None:
+@attack("Connect to the step socket of a host whose controller listens on loopback only", REFUSED, NOTHING)
+def test_connect_to_the_step_socket_of_a_host_whose_controller_listens_on_loopback_only(
+    lab: Host, stage: Stage
+) -> None:
     lab.ok("rm", "-rf", "/etc/gq", "/var/lib/gq")
     lab.ok("gqd", "init", "--listen", "tcp://127.0.0.1:7999", "--node", "lab")
     daemons = [lab.daemon("gqd"), lab.daemon("gqnode")]

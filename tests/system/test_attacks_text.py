@@ -42,8 +42,8 @@ def test_a_job_name_with_escape_sequences_or_a_new_line(stage: Stage) -> None:
     assert is_plain(stage.operator.ok("gqctl", "audit"))
 
 
-@attack("Escape sequences in what is shown of a job besides its name", CONTAINED, "Submit: done")
-def test_escape_sequences_in_what_is_shown_of_a_job_besides_its_name(stage: Stage) -> None:
+@attack("Escape sequences in the shown fields of a job other than its name", CONTAINED, "Submit: done")
+def test_escape_sequences_in_the_shown_fields_of_a_job_other_than_its_name(stage: Stage) -> None:
     spec = JobSpec(
         name="x", is_held=True, command=ESCAPE + HIDDEN, args=(ESCAPE + HIDDEN,), submit_host=ESCAPE + HIDDEN
     )
@@ -74,16 +74,16 @@ def test_a_comment_directory_or_file_with_control_characters(stage: Stage) -> No
             assert stage.refusal(stage.bob, body) == "bad_text", (field, text)
 
 
-@attack("A request for a node that is no name", REFUSED, "Submit: unknown_node")
-def test_a_request_for_a_node_that_is_no_name(stage: Stage) -> None:
+@attack("A request for a node with an invalid name", REFUSED, "Submit: unknown_node")
+def test_a_request_for_a_node_with_an_invalid_name(stage: Stage) -> None:
     spec = JobSpec(name="x", resources=ResourceRequest(nodelist=(f"n1{ESCAPE}", "../n1")))
     code = stage.refusal(stage.bob, wire.Submit(spec=spec, script=b"#!/bin/sh\n", test_only=True))
 
     assert code not in ("Tested", "Submitted")
 
 
-@attack("A path that is no path", REFUSED, "Submit: bad_path")
-def test_a_path_that_is_no_path(stage: Stage) -> None:
+@attack("An invalid path", REFUSED, "Submit: bad_path")
+def test_an_invalid_path(stage: Stage) -> None:
     for path in ("relative", "/a\0b", ""):
         body = wire.Submit(spec=JobSpec(name="x", chdir=path), script=b"#!/bin/sh\n")
         assert stage.refusal(stage.bob, body) == "bad_path"
@@ -102,16 +102,16 @@ def test_sql_in_names_comments_and_filters(stage: Stage) -> None:
     assert stage.rows("SELECT count(*) FROM jobs WHERE name = ?", SQL) == [(1,)]
 
 
-@attack("A node that joins under a name that is none", REFUSED, "Join: bad_node_name")
-def test_a_node_that_joins_under_a_name_that_is_none(stage: Stage) -> None:
+@attack("A node that joins under an invalid name", REFUSED, "Join: bad_node_name")
+def test_a_node_that_joins_under_an_invalid_name(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, new_token(stage))
     for name in ("../../etc/cron.d/x", f"n{ESCAPE}", "a\nb", "", "-rf", "n1,n2", "x" * 64):
         assert "is not a name for a node" in why_not(join(line, name, fresh_keys(stage).public)), name
     assert all(is_plain(one.object + one.detail) for one in stage.audit())
 
 
-@attack("Escape sequences in what a stranger says of itself", CONTAINED, "Impostor: refused")
-def test_escape_sequences_in_what_a_stranger_says_of_itself(stage: Stage) -> None:
+@attack("Escape sequences in the messages of an unknown host", CONTAINED, "Impostor: refused")
+def test_escape_sequences_in_the_messages_of_an_unknown_host(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, stage.node_keys("lab"))
     say(line, hello(f"n1\nNodeJoined node=evil {ESCAPE}"))
 

@@ -62,8 +62,8 @@ def ids(host: Host, field: str) -> set[str]:
     return set(next(line for line in status.splitlines() if line.startswith(f"{field}:")).split()[1:])
 
 
-@attack("Use a hole of gqd to be root on the controller's host", REFUSED, NOTHING)
-def test_use_a_hole_of_gqd_to_be_root_on_the_controllers_host(head: Host) -> None:
+@attack("Use a vulnerability of gqd to become root on the controller's host", REFUSED, NOTHING)
+def test_use_a_vulnerability_of_gqd_to_become_root_on_the_controllers_host(head: Host) -> None:
     uid = head.ok("id", "-u", "gq").strip()
 
     assert uid != "0"
@@ -74,8 +74,8 @@ def test_use_a_hole_of_gqd_to_be_root_on_the_controllers_host(head: Host) -> Non
     assert head.user(ALICE).ok("gqlog", job) == "alice\n"
 
 
-@attack("Read what a node daemon keeps as the user of gqd", REFUSED, NOTHING)
-def test_read_what_a_node_daemon_keeps_as_the_user_of_gqd(head: Host) -> None:
+@attack("Read a node daemon's files as the user of gqd", REFUSED, NOTHING)
+def test_read_a_node_daemons_files_as_the_user_of_gqd(head: Host) -> None:
     for path in ("/var/lib/gq/keys", "/var/lib/gq/nodes/head", "/var/lib/gq/nodes"):
         assert "Permission denied" in head.run(*AS_GQ, "ls", path).stderr, path
     refused = head.run(*AS_GQ, "touch", "/run/gq/step-other.sock", "/var/lib/gq/x", "/etc/gq/x")
@@ -99,8 +99,8 @@ def test_be_an_administrator_or_a_node_as_the_user_of_gqd(head: Host) -> None:
     assert not isinstance(answer, node_wire.Welcome), answer
 
 
-@attack("Have root end another process by what the user of gqd wrote", REFUSED, NOTHING)
-def test_have_root_end_another_process_by_what_the_user_of_gqd_wrote(head: Host) -> None:
+@attack("Make root end another process by a file that the user of gqd wrote", REFUSED, NOTHING)
+def test_make_root_end_another_process_by_a_file_that_the_user_of_gqd_wrote(head: Host) -> None:
     victim = head.start("sleep", "600")
     wait_until(lambda: head.run("pgrep", "-x", "sleep").returncode == 0, what="the process runs")
     other = head.ok("pgrep", "-x", "sleep").split()[0]

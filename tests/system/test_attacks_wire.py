@@ -76,8 +76,8 @@ def plain_line(stage: Stage, port: int) -> PlainLine:
 # ── no key, another mechanism ─────────────────────────────────────────────────────────────────────────────────
 
 
-@attack("A link without encryption", REFUSED, "NoHandshake: refused")
-def test_a_link_without_encryption(stage: Stage) -> None:
+@attack("A connection without encryption", REFUSED, "NoHandshake: refused")
+def test_a_connection_without_encryption(stage: Stage) -> None:
     before = hellos(stage)
     for door in (stage.node_door, stage.client_door):
         line = stage.strangers_line(door)
@@ -89,8 +89,8 @@ def test_a_link_without_encryption(stage: Stage) -> None:
     assert hellos(stage) == before
 
 
-@attack("A link with a password in the clear", REFUSED, "NoHandshake: refused")
-def test_a_link_with_a_password_in_the_clear(stage: Stage) -> None:
+@attack("A connection with a cleartext password", REFUSED, "NoHandshake: refused")
+def test_a_connection_with_a_cleartext_password(stage: Stage) -> None:
     before = hellos(stage)
     line = stage.strangers_line(stage.node_door, PLAIN_USERNAME="lab", PLAIN_PASSWORD="lab")
     say(line, hello("lab"))
@@ -99,8 +99,8 @@ def test_a_link_with_a_password_in_the_clear(stage: Stage) -> None:
     assert hellos(stage) == before
 
 
-@attack("A controller that has not the controller's key", REFUSED, "NoHandshake: refused")
-def test_a_controller_that_has_not_the_controllers_key(stage: Stage) -> None:
+@attack("A controller without the controller's key", REFUSED, "NoHandshake: refused")
+def test_a_controller_without_the_controllers_key(stage: Stage) -> None:
     node = stage.node_keys("lab")
     expects_another = Keys(node.public, node.secret, zmq.curve_keypair()[0])
     line = stage.strangers_line(stage.node_door, expects_another)
@@ -109,8 +109,8 @@ def test_a_controller_that_has_not_the_controllers_key(stage: Stage) -> None:
     assert hear(line, SILENCE_S) is None
 
 
-@attack("What was recorded of a node's link is sent again", REFUSED, "NoHandshake: refused")
-def test_what_was_recorded_of_a_nodes_link_is_sent_again(stage: Stage) -> None:
+@attack("A recording of a node's connection is replayed", REFUSED, "NoHandshake: refused")
+def test_a_recording_of_a_nodes_connection_is_replayed(stage: Stage) -> None:
     speaker = stage.speaker(stage.host("lab"))
     tap = speaker.tap((stage.root.address, CONTROLLER_PORT))
     line = speaker.dial(f"tcp://127.0.0.1:{tap}", stage.node_keys("lab"))
@@ -130,8 +130,8 @@ def test_what_was_recorded_of_a_nodes_link_is_sent_again(stage: Stage) -> None:
     assert is_alive(stage) and hellos(stage) == before
 
 
-@attack("A byte of a node's link is changed on the way", REFUSED, NOTHING)
-def test_a_byte_of_a_nodes_link_is_changed_on_the_way(stage: Stage) -> None:
+@attack("A byte of a node's connection is changed in transit", REFUSED, NOTHING)
+def test_a_byte_of_a_nodes_connection_is_changed_in_transit(stage: Stage) -> None:
     speaker = stage.speaker(stage.host("lab"))
     tap = speaker.tap((stage.root.address, CONTROLLER_PORT))
     line = speaker.dial(f"tcp://127.0.0.1:{tap}", stage.node_keys("lab"), RECONNECT_IVL=-1)
@@ -152,13 +152,13 @@ def test_a_byte_of_a_nodes_link_is_changed_on_the_way(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-@attack("10,000 half-open connections to the nodes' door", CONTAINED, "TooManyLinks: refused")
-def test_10_000_half_open_connections_to_the_nodes_door(stage: Stage) -> None:
+@attack("10,000 half-open connections to the node socket", CONTAINED, "TooManyLinks: refused")
+def test_10_000_half_open_connections_to_the_node_socket(stage: Stage) -> None:
     assert isinstance(answer_to_a_node_beside_them(stage, CONTROLLER_PORT), node_wire.Welcome)
 
 
-@attack("10,000 half-open connections to the users' door", CONTAINED, "TooManyLinks: refused")
-def test_10_000_half_open_connections_to_the_users_door(stage: Stage) -> None:
+@attack("10,000 half-open connections to the client socket", CONTAINED, "TooManyLinks: refused")
+def test_10_000_half_open_connections_to_the_client_socket(stage: Stage) -> None:
     assert isinstance(answer_to_a_node_beside_them(stage, PORT_OF_CLIENTS), node_wire.Welcome)
 
 
@@ -224,8 +224,8 @@ def nonsense() -> list[tuple[bytes, ...]]:
     ]
 
 
-@attack("Frames that are no requests", REFUSED, "Malformed: refused")
-def test_frames_that_are_no_requests(stage: Stage) -> None:
+@attack("Frames that are not requests", REFUSED, "Malformed: refused")
+def test_frames_that_are_not_requests(stage: Stage) -> None:
     line = stage.speaker(stage.user(BOB, "ctl")).dial(CLIENT_SOCKET)
     before = stage.counters()["malformed"]
     for frames in nonsense():
@@ -246,8 +246,8 @@ with socket.socket(socket.AF_UNIX) as link:
 """A greeting of ZMTP 2.0 as a DEALER, then messages: libzmq does not say which link brings them."""
 
 
-@attack("Messages of a version of ZMTP that names no link", REFUSED, NOTHING)
-def test_messages_of_a_version_of_zmtp_that_names_no_link(stage: Stage) -> None:
+@attack("Messages of a version of ZMTP without connection identities", REFUSED, NOTHING)
+def test_messages_of_a_version_of_zmtp_without_connection_identities(stage: Stage) -> None:
     before = stage.counters()["malformed"]
 
     stage.user(BOB, "ctl").ok(sys.executable, "-c", SPEAK_ZMTP_2, CLIENT_SOCKET)
@@ -256,8 +256,8 @@ def test_messages_of_a_version_of_zmtp_that_names_no_link(stage: Stage) -> None:
     assert is_alive(stage)
 
 
-@attack("Hide behind the noise of another user of the host", CONTAINED, "Malformed: refused")
-def test_hide_behind_the_noise_of_another_user_of_the_host(stage: Stage) -> None:
+@attack("Hide behind the messages of another user of the host", CONTAINED, "Malformed: refused")
+def test_hide_behind_the_messages_of_another_user_of_the_host(stage: Stage) -> None:
     for user in (stage.operator, stage.administrator):
         stage.speaker(user).dial(CLIENT_SOCKET).send(b"\xc1")
     told = "SELECT DISTINCT uid FROM audit WHERE action = 'Malformed' AND uid IN (?, ?)"
@@ -267,8 +267,8 @@ def test_hide_behind_the_noise_of_another_user_of_the_host(stage: Stage) -> None
     assert {uid for (uid,) in stage.rows(told, *uids)} == set(uids)
 
 
-@attack("Frames of a node that are no messages", REFUSED, "Malformed: refused")
-def test_frames_of_a_node_that_are_no_messages(stage: Stage) -> None:
+@attack("Frames of a node that are not messages", REFUSED, "Malformed: refused")
+def test_frames_of_a_node_that_are_not_messages(stage: Stage) -> None:
     keys = joined(stage, "garbler")
     line = stage.strangers_line(stage.node_door, keys)
     before = stage.counters()["malformed"]
@@ -310,16 +310,16 @@ def begin_message(stage: Stage, host: str, account: Account = BOB) -> PlainLine:
     return line
 
 
-@attack("A message that does not end, to the socket of the controller's host", CONTAINED, "TooMuchAtOnce: refused")
-def test_a_message_that_does_not_end_to_the_socket_of_the_controllers_host(stage: Stage) -> None:
+@attack("A message without end, to the socket of the controller's host", CONTAINED, "TooMuchAtOnce: refused")
+def test_a_message_without_end_to_the_socket_of_the_controllers_host(stage: Stage) -> None:
     sent = begin_message(stage, "ctl").stream(PART, ENDLESS)
 
     assert 3 * MAX_GROWTH_BYTES // 4 < sent * len(PART) < ENDLESS * len(PART)
     assert is_alive(stage)
 
 
-@attack("A message that does not end, to the socket of another host", CONTAINED, NOTHING)
-def test_a_message_that_does_not_end_to_the_socket_of_another_host(stage: Stage) -> None:
+@attack("A message without end, to the socket of another host", CONTAINED, NOTHING)
+def test_a_message_without_end_to_the_socket_of_another_host(stage: Stage) -> None:
     sent = begin_message(stage, "n1").stream(PART, ENDLESS)
 
     assert 3 * MAX_GROWTH_BYTES // 4 < sent * len(PART) < ENDLESS * len(PART)
@@ -334,16 +334,16 @@ def speak_and_go(stage: Stage, host: str, path: str) -> None:
     stage.speaker(stage.user(BOB, host)).rush(path, GREETING_OF_NULL + READY, ANSWER_BYTES, words * 600, RUSHES)
 
 
-@attack("Say much and go before it is read, at the socket of the controller's host", CONTAINED, NOTHING)
-def test_say_much_and_go_before_it_is_read_at_the_socket_of_the_controllers_host(stage: Stage) -> None:
+@attack("Send much and disconnect before it is read, at the socket of the controller's host", CONTAINED, NOTHING)
+def test_send_much_and_disconnect_before_it_is_read_at_the_socket_of_the_controllers_host(stage: Stage) -> None:
     speak_and_go(stage, "ctl", "/run/gq/gqd.sock")
 
     assert is_alive(stage)
 
 
 @pytest.mark.slow
-@attack("Say much and go before it is read, at the sockets of other hosts", CONTAINED, NOTHING)
-def test_say_much_and_go_before_it_is_read_at_the_sockets_of_other_hosts(stage: Stage) -> None:
+@attack("Send much and disconnect before it is read, at the sockets of other hosts", CONTAINED, NOTHING)
+def test_send_much_and_disconnect_before_it_is_read_at_the_sockets_of_other_hosts(stage: Stage) -> None:
     speak_and_go(stage, "login", "/run/gq/gqd.sock")
     assert stage.alice.ok("gqstat", "-h", "-p", "main") == ""
 
@@ -352,8 +352,10 @@ def test_say_much_and_go_before_it_is_read_at_the_sockets_of_other_hosts(stage: 
     assert isinstance(said_at_step_door(line, step_wire.FindCells(uid=BOB.uid)), step_wire.Cells)
 
 
-@attack("More than can be handled, to the socket of the controller's host", CONTAINED, "TooMuchAtOnce: refused")
-def test_more_than_can_be_handled_to_the_socket_of_the_controllers_host(stage: Stage) -> None:
+@attack(
+    "More messages than can be handled, to the socket of the controller's host", CONTAINED, "TooMuchAtOnce: refused"
+)
+def test_more_messages_than_can_be_handled_to_the_socket_of_the_controllers_host(stage: Stage) -> None:
     sent = begin_message(stage, "ctl", EVE).stream(b"\0\1x" * 1000, FLOOD)
 
     assert MAX_WAITING < sent * 1000 < FLOOD * 1000
@@ -363,8 +365,8 @@ def test_more_than_can_be_handled_to_the_socket_of_the_controllers_host(stage: S
 
 
 @pytest.mark.slow
-@attack("More than can be handled, to the socket of another host", CONTAINED, "Malformed: refused")
-def test_more_than_can_be_handled_to_the_socket_of_another_host(stage: Stage) -> None:
+@attack("More messages than can be handled, to the socket of another host", CONTAINED, "Malformed: refused")
+def test_more_messages_than_can_be_handled_to_the_socket_of_another_host(stage: Stage) -> None:
     sent = begin_message(stage, "n1", EVE).stream(b"\0\1x" * 1000, FLOOD)
 
     assert MAX_WAITING < sent * 1000 < FLOOD * 1000
@@ -372,8 +374,8 @@ def test_more_than_can_be_handled_to_the_socket_of_another_host(stage: Stage) ->
     assert is_alive(stage)
 
 
-@attack("Give one's link the name of another", CONTAINED, NOTHING)
-def test_give_ones_link_the_name_of_another(stage: Stage) -> None:
+@attack("Give a connection the identity of another", CONTAINED, NOTHING)
+def test_give_a_connection_the_identity_of_another(stage: Stage) -> None:
     """libzmq by itself would read only the first, and keep what the second one sends."""
     speaker = stage.speaker(stage.user(BOB, "ctl"))
     for _ in range(2):
@@ -393,8 +395,8 @@ def test_a_request_that_is_nested_200_000_deep(stage: Stage) -> None:
     assert is_alive(stage)
 
 
-@attack("A web browser at the doors", REFUSED, NOTHING)
-def test_a_web_browser_at_the_doors(stage: Stage) -> None:
+@attack("A web browser at the sockets", REFUSED, NOTHING)
+def test_a_web_browser_at_the_sockets(stage: Stage) -> None:
     for port in (CONTROLLER_PORT, PORT_OF_CLIENTS):
         raw = plain_line(stage, port)
         raw.write(b"GET / HTTP/1.1\r\nHost: ctl\r\n\r\n" * 10)
@@ -402,8 +404,8 @@ def test_a_web_browser_at_the_doors(stage: Stage) -> None:
     assert is_alive(stage)
 
 
-@attack("A request of a version that there is not", REFUSED, NOTHING)
-def test_a_request_of_a_version_that_there_is_not(stage: Stage) -> None:
+@attack("A request of an unknown version", REFUSED, NOTHING)
+def test_a_request_of_an_unknown_version(stage: Stage) -> None:
     line = stage.speaker(stage.user(BOB, "ctl")).dial(CLIENT_SOCKET)
     for version in (0, WIRE_VERSION + 1, 2**63 - 1):
         line.send(wire.REQUESTS.encode(wire.Request(version, RequestId(os.urandom(16)), wire.Ping())))
@@ -432,8 +434,8 @@ def said_at_step_door(line: Line, message: step_wire.ToDoor, within_s: float = 5
     return None if answer is None else step_wire.FROM_DOOR.decode(answer)
 
 
-@attack("Guess the key of another's step", REFUSED, NOTHING)
-def test_guess_the_key_of_anothers_step(stage: Stage) -> None:
+@attack("Guess the key of another user's step", REFUSED, NOTHING)
+def test_guess_the_key_of_another_users_step(stage: Stage) -> None:
     job = stage.running_job("-w", "n1", wrap="gqrun sleep 1000")
     line = step_line(stage)
     step_id = StepId(JobId(int(job)), 1, 0)
@@ -445,8 +447,8 @@ def test_guess_the_key_of_anothers_step(stage: Stage) -> None:
     assert stage.facts(job).state == "RUNNING"
 
 
-@attack("Use another's stolen step key or log ticket on the node itself", REFUSED, NOTHING)
-def test_use_anothers_stolen_step_key_or_log_ticket_on_the_node_itself(stage: Stage) -> None:
+@attack("Use another user's stolen step key or log ticket on the node itself", REFUSED, NOTHING)
+def test_use_another_users_stolen_step_key_or_log_ticket_on_the_node_itself(stage: Stage) -> None:
     job = int(stage.running_job("-w", "n1", wrap="echo began; sleep 1000"))
     created = stage.ask(stage.alice, wire.CreateStep(job_id=job, step=StepRequest(name="id", overlap=True)))
     access = stage.ask(stage.alice, wire.AccessLog(job_id=job))
@@ -464,8 +466,8 @@ def test_use_anothers_stolen_step_key_or_log_ticket_on_the_node_itself(stage: St
     assert isinstance(said_at_step_door(line, step_wire.FindCells(uid=BOB.uid)), step_wire.Cells), "it hears well"
 
 
-@attack("Make a log ticket of one's own", REFUSED, NOTHING)
-def test_make_a_log_ticket_of_ones_own(stage: Stage) -> None:
+@attack("Forge a log ticket", REFUSED, NOTHING)
+def test_forge_a_log_ticket(stage: Stage) -> None:
     line = step_line(stage)
     forged = step_wire.LogTicket(1, 1, "/run/etc/hostname", 0, 1e11)
     for key in (b"", bytes(32)):
@@ -473,8 +475,8 @@ def test_make_a_log_ticket_of_ones_own(stage: Stage) -> None:
         assert isinstance(answer, step_wire.StepRefused) and answer.code == "bad_ticket"
 
 
-@attack("Change the path in one's log ticket", REFUSED, NOTHING)
-def test_change_the_path_in_ones_log_ticket(stage: Stage) -> None:
+@attack("Change the path in an own log ticket", REFUSED, NOTHING)
+def test_change_the_path_in_an_own_log_ticket(stage: Stage) -> None:
     line = step_line(stage)
     job = submit(stage.bob, "-w", "n1", "-o", "/run/home/bob/aaaaaaaa", wrap="true")
     stage.await_state(job, "COMPLETED")
@@ -488,8 +490,8 @@ def test_change_the_path_in_ones_log_ticket(stage: Stage) -> None:
     assert isinstance(answer, step_wire.StepRefused) and answer.code == "bad_ticket"
 
 
-@attack("Frames that are no messages at the step door", REFUSED, NOTHING)
-def test_frames_that_are_no_messages_at_the_step_door(stage: Stage) -> None:
+@attack("Frames that are not messages at the step socket", REFUSED, NOTHING)
+def test_frames_that_are_not_messages_at_the_step_socket(stage: Stage) -> None:
     line = step_line(stage)
     for frames in nonsense():
         line.send(*frames)
