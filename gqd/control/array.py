@@ -374,4 +374,3 @@ def cancel_tasks(draft: TurnBuilder, record: Job, tasks: int, why: str = "", rea
         packed = pack_tasks(tasks & record.array.waiting)
         job_id = record.job_id
         draft.emit(event.ArrayTasksCancelled(at=draft.now, array_job_id=job_id, tasks=packed, why=why, reason=reason))
-        draft.volatile.wants_plan = True

@@ -143,11 +143,7 @@ def on_started(draft: TurnBuilder, node: str, report: wire.Started) -> None:
     draft.emit(event.PartWentLive(at=draft.now, attempt_id=report.attempt_id, node=node))
     at = min(max(report.at, attempt.allocated_at), draft.now)
     draft.emit(event.JobStarted(at=at, attempt_id=report.attempt_id, master_port=attempt.master_port))
-    if attempt.borrows:
-        draft.volatile.wants_plan = True  # it can be preempted from now on
     orders.send_owed(draft, attempt, node)
-    if attempt.elastic is not None:
-        draft.volatile.wants_plan = True
     started = draft.cluster.jobs[report.attempt_id.job_id]
     if late := overlap.late_for(draft, attempt, at):
         fail_on_node(draft, attempt, node, late)
@@ -418,7 +414,6 @@ def empty_part(draft: TurnBuilder, attempt: Attempt, node: str, usage: Usage) ->
     """Nothing of the attempt is left on the node: free what its part held."""
     draft.volatile.order_clocks.forget_part(attempt.attempt_id, node)
     draft.emit(event.PartEmptied(at=draft.now, attempt_id=attempt.attempt_id, node=node, usage=usage))
-    draft.volatile.wants_plan = True
     close_if_over(draft, attempt)
 
 
@@ -507,7 +502,6 @@ def close_if_over(draft: TurnBuilder, attempt: Attempt) -> None:
     if attempt.waits_for():
         return
     step.finish_all(draft, attempt)
-    draft.volatile.wants_plan = True
     if attempt.then is AfterEnding.END:
         draft.volatile.client_seen_at.pop(job.job_id, None)
         assert attempt.outcome is not None, f"{attempt.attempt_id} is over without an outcome"

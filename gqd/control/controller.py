@@ -38,6 +38,7 @@ from gqd.control import (
     owed_order,
     parked,
     preemption,
+    replan,
     replies,
     snapshot,
     step,
@@ -668,6 +669,7 @@ class Controller:
                 occurrence.react_to(draft, fact)
                 crontab.react_to(draft, fact)
                 preemption.react_to(draft, fact)
+                replan.react_to(draft, fact)
             handled = len(draft.events)
             preemption.withdraw_notices(draft)
             parked.resume_unneeded(draft)

@@ -59,7 +59,6 @@ def _end(draft: TurnBuilder, job: Job) -> None:
     limit = f"with its time limit of {spoken_duration(job.time_limit_s)} " if job.time_limit_s else ""
     why = f"{limit}it could no longer end before its deadline"
     reason = Reason.DEADLINE.value
-    draft.volatile.wants_plan = True
     if job.array is not None:
         array.cancel_tasks(draft, job, job.array.waiting, why, reason)
         return

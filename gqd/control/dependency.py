@@ -525,8 +525,6 @@ def _note(draft: TurnBuilder, job: Job, result: Standing) -> None:
             at=draft.now, job_id=job.job_id, left=result.left, never=result.never, ready=pack_tasks(fresh)
         )
     )
-    if result.left is None or fresh:
-        draft.volatile.wants_plan = True
 
 
 def kills(policy: Policy, spec: JobSpec) -> bool:
@@ -537,7 +535,6 @@ def kills(policy: Policy, spec: JobSpec) -> bool:
 
 def _end_hopeless(draft: TurnBuilder, job: Job, lost: int) -> None:
     reason = Reason.DEPENDENCY_NEVER.value
-    draft.volatile.wants_plan = True
     if job.array is not None:
         why = job.never or "no counterpart succeeded"
         array.cancel_tasks(draft, job, lost, why, reason)

@@ -63,7 +63,6 @@ def decide_growth(draft: TurnBuilder, ledger: Ledger, growth: planned.Growth, va
     if not validator.admit(start, StartRequest(job.job_id, *member_of(job), "", left_s)):
         return False
     ledger.take(subject, wanted)
-    draft.volatile.wants_plan = True
     if elastic.is_of_nodes:
         elastic_nodes.add(draft, job, attempt, growth.grant)
         return True
@@ -234,7 +233,6 @@ def on_resized(draft: TurnBuilder, node: str, report: wire.AttemptResized) -> No
         job = draft.cluster.jobs[report.attempt_id.job_id]
         billing = elastic_nodes.billing_with(draft, job, attempt, (staying(attempt, attempt.grants[0]),))
         draft.emit(event.GpusGivenUp(at=draft.now, attempt_id=report.attempt_id, billing=billing))
-        draft.volatile.wants_plan = True
 
 
 def tick(draft: TurnBuilder) -> None:

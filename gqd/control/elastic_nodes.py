@@ -90,7 +90,6 @@ def leave(draft: TurnBuilder, attempt: Attempt, nodes: Iterable[str]) -> None:
         draft.volatile.order_clocks.stop(RESIZE, attempt.attempt_id, node)
         orders.send_owed(draft, attempt, node)
     tell_all(draft, attempt)
-    draft.volatile.wants_plan = True
 
 
 # ── orders to the nodes ───────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.errors import Refusal
-from gq.model.account import DEFAULT_ACCOUNT, Holder, MemberInfo
+from gq.model.account import DEFAULT_ACCOUNT, MemberInfo
 from gq.model.ids import JobId, RequestId
 from gq.model.job import ExitStatus, JobSpec
 from gq.model.nodelist import compress
@@ -162,23 +162,12 @@ def _known_spec(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _is_behind(draft: TurnBuilder, fact: event.JobSubmitted) -> bool:
-    """Whether a new plan could not start the job: under strict FIFO an earlier job already waits for its nodes."""
-    plan = draft.volatile.plan
-    if plan is None or draft.volatile.is_planning or not plan.is_strict or fact.partition not in plan.heads:
-        return False
-    qos = association.known_qos(draft.cluster, fact.qos)
-    tallies = draft.cluster.tallies
-    return not any(tallies.of((Holder.QOS, preempted, "")).held for preempted in qos.preempts)
-
-
 def queue(draft: TurnBuilder, prepared: Prepared) -> JobId:
     """Queue a job that was prepared in this turn.  → its id"""
     fact = prepared.fact
     if prepared.member is not None and (fact.user, fact.account) not in draft.cluster.members:
         draft.emit(event.MemberSet(at=draft.now, member=prepared.member))
     draft.emit(fact)
-    draft.volatile.wants_plan |= not _is_behind(draft, fact)
     if fact.spec.is_interactive:
         draft.volatile.client_seen_at[fact.job_id] = draft.now
     return fact.job_id
@@ -304,7 +293,6 @@ def decide_hold(draft: TurnBuilder, caller: Caller, body: client.HoldJobs) -> cl
         if job.hold is None or (hold is Hold.ADMIN and job.hold is not hold):
             for target in array.materialise_tasks(draft, selection):
                 draft.emit(event.JobHeld(at=draft.now, job_id=target.job_id, hold=hold))
-            draft.volatile.wants_plan = True
     return report.answer()
 
 
@@ -323,7 +311,6 @@ def decide_release(draft: TurnBuilder, caller: Caller, body: client.ReleaseJobs)
         if job.hold is not None or job.avoid:
             for target in array.materialise_tasks(draft, selection):
                 draft.emit(event.JobReleased(at=draft.now, job_id=target.job_id))
-            draft.volatile.wants_plan = True
     return report.answer()
 
 
@@ -349,7 +336,6 @@ def decide_update(draft: TurnBuilder, caller: Caller, request: ClientRequest, bo
             _emit_update(draft, request, target, msgspec.structs.replace(fact, job_id=target.job_id))
     if throttle is not None:
         draft.emit(throttle)
-    draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -534,7 +520,6 @@ def cancel(draft: TurnBuilder, job: Job, peer: Peer | None = None, why: str = ""
         return
     if job.state is JobState.PENDING:
         draft.emit(event.JobEnded(at=draft.now, job_id=job.job_id, outcome=Outcome.CANCELLED, why=reason))
-        draft.volatile.wants_plan = True
         draft.volatile.client_seen_at.pop(job.job_id, None)
         return
     current = draft.cluster.attempts[job.attempt_id]

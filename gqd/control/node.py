@@ -267,7 +267,6 @@ def lose(draft: TurnBuilder, node: Node) -> None:
     draft.volatile.links.pop(node.name, None)
     silence_s = draft.policy.timers.node_lost_s
     _give_up_parts(draft, node, f"not responding for {silence_s:g} s")
-    draft.volatile.wants_plan = True
 
 
 def _give_up_parts(draft: TurnBuilder, node: Node, why: str) -> None:
@@ -291,7 +290,6 @@ def decide_update(draft: TurnBuilder, caller: Caller, body: client.UpdateNodes) 
         _check_gpu(nodes, body.gpu, body.action)
     for node in nodes:
         _update(draft, caller.peer, node, body)
-    draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -330,7 +328,6 @@ def decide_remove(draft: TurnBuilder, caller: Caller, body: client.RemoveNode) -
     draft.volatile.gpu_readings.pop(name, None)
     draft.volatile.report_seqs.pop(name, None)
     draft.volatile.possible_shapes.clear()
-    draft.volatile.wants_plan = True
     draft.enqueue(RemoveKeyFile(node=name))
     return client.Done(text=f"node {name} was removed from the cluster")
 

@@ -86,7 +86,6 @@ def _lend(draft: TurnBuilder, victim: Attempt, used_mib: Mapping[int, int]) -> N
         return
     memory = tuple((gpu, used_mib[gpu]) for gpu in lent.gpus)
     draft.emit(event.JobParked(at=draft.now, attempt_id=victim.attempt_id, lent=lent, gpu_memory=memory))
-    draft.volatile.wants_plan = True
 
 
 def _too_full(cluster: Cluster, lent: Grant, used_mib: Mapping[int, int], other: Job) -> str:

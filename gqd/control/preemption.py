@@ -270,7 +270,6 @@ def drop(draft: TurnBuilder, job_id: JobId, why: str) -> None:
     """Drop the preemptor's nomination; a later plan may preempt for it again."""
     if job_id in draft.cluster.claims:
         draft.emit(event.PreemptionDropped(at=draft.now, job_id=job_id, why=why))
-        draft.volatile.wants_plan = True
 
 
 def after_update(draft: TurnBuilder, job: Job, before: JobSpec, before_s: int | None) -> None:

@@ -96,7 +96,6 @@ def _word(draft: TurnBuilder, job: Job) -> str:
 
 def send_all(draft: TurnBuilder, held: Attempt) -> None:
     """Order all nodes of the attempt to stop or continue it, as its state says."""
-    draft.volatile.wants_plan = True  # its expected end has changed
     for node in held.parts:
         orders.send(draft, SUSPEND, held.attempt_id, node, _order(draft, held))
 

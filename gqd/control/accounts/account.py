@@ -70,7 +70,6 @@ def decide_set_account(draft: TurnBuilder, caller: Caller, body: client.SetAccou
     _refuse_guarantees(cluster, account)
     if before != account:
         draft.emit(event.AccountSet(at=draft.now, account=account))
-        draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -178,7 +177,6 @@ def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> cli
     for user in users:
         draft.emit(event.MemberRemoved(at=draft.now, user=user, account=name, heir=_heir(draft, user, name)))
     draft.emit(event.AccountRemoved(at=draft.now, name=name))
-    draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -214,7 +212,6 @@ def decide_set_member(draft: TurnBuilder, caller: Caller, body: client.SetMember
         _take_default(draft, caller, info)
     if known is None or known.info != info:
         draft.emit(event.MemberSet(at=draft.now, member=info))
-        draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -291,7 +288,6 @@ def decide_set_qos(draft: TurnBuilder, body: client.SetQos) -> client.Done:
         refuse_too_many(draft)
     if qos_named(cluster, qos.name) != qos:
         draft.emit(event.QosSet(at=draft.now, qos=qos))
-        draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -343,7 +339,6 @@ def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done
         )
     limit.remove_all(draft, Holder.QOS, name)
     draft.emit(event.QosRemoved(at=draft.now, name=name))
-    draft.volatile.wants_plan = True
     return client.Done(text=f"QOS {name} has its initial settings again" if name in BUILT_IN_QOS else "")
 
 

@@ -59,7 +59,6 @@ def decide_set_limit(draft: TurnBuilder, body: client.SetLimit) -> client.Done:
     if draft.cluster.limits.get(key) != limit:
         roll_over_periods(draft)
         draft.emit(event.LimitSet(at=draft.now, limit=limit))
-        draft.volatile.wants_plan = True
     return client.Done()
 
 
@@ -119,7 +118,6 @@ def _remove(draft: TurnBuilder, key: LimitKey) -> None:
     draft.emit(
         event.LimitRemoved(at=draft.now, holder=key.holder, name=key.name, resource=key.resource, per_user=key.per_user)
     )
-    draft.volatile.wants_plan = True
 
 
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +133,6 @@ def roll_over_periods(draft: TurnBuilder) -> None:
     budgets = draft.cluster.budgets
     if any(began.of(BUDGETS[key.limit.resource]) > budget.began_at for key, budget in budgets.items()):
         draft.emit(event.PeriodsBegan(at=draft.now, day_at=began.day, week_at=began.week, month_at=began.month))
-        volatile.wants_plan = True
 
 
 def _gpu_hours_used(cluster: Cluster, policy: Policy, key: BudgetKey, now: float) -> float:

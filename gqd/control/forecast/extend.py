@@ -441,7 +441,6 @@ def _granted(draft: TurnBuilder, target: Job, extension: Extension, max_s: int, 
         raise Refusal("not_extended", f"job {extension.label} cannot be extended by {word}: {why_not}", hint)
     fact = _updated(draft, target, extension.by_s)
     draft.emit(fact)
-    draft.volatile.wants_plan = True
     for node in draft.cluster.attempts[target.attempt_id].parts:
         orders.send_time_limit(draft, target, node)
     return client.Extended(

@@ -54,7 +54,6 @@ def react_to(draft: TurnBuilder, fact: event.Event) -> None:
     volatile = draft.volatile
     if isinstance(fact, NEWS):
         volatile.bookings_due_at = draft.now
-        volatile.wants_plan = True
         if isinstance(fact, GIVES_ROOM):
             volatile.bookings_tried.clear()
     elif isinstance(fact, event.PartEmptied):
