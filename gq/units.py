@@ -93,6 +93,12 @@ def spoken_duration(seconds: float) -> str:
     return " ".join(words[:2]) or "0 s"
 
 
+def counted(count: int, things: str) -> str:
+    """``1 GPU``, ``2 GPUs``, ``1 switch``."""
+    plural = "es" if things.endswith("ches") else "s"
+    return f"{count} {things.removesuffix(plural) if count == 1 else things}"
+
+
 def parse_memory_mib(text: str) -> int:
     """Return a memory size in MiB, rounded up."""
     match = _MEMORY.fullmatch(text.strip())

@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
 from gq.errors import Refusal
+from gq.explain.reply import words_of
 from gq.model.estimate import StartEstimate
-from gq.model.ids import JobId
+from gq.model.ids import JobId, RequestId
 from gq.model.job import ExitStatus
 from gq.model.node import Inventory
 from gq.model.state import Outcome
 from gq.wire import client
 from gq.wire import node as wire
 from gq.wire.client import ReplyBody, RequestBody
+from gq.wire.codec import WIRE_VERSION
+from gq.wire.explanation import decoded_facts
 from gqd.control.apply.table import apply
 from gqd.control.controller import Controller
 from gqd.control.turn import Turn
@@ -187,13 +192,20 @@ class CoreHost:
         return answer
 
     def explain(self, job_id: int) -> client.Explanation:
-        answer = self.ask(client.Explain(job_id=job_id))
-        assert isinstance(answer, client.Explanation)
-        return answer
+        return self._explained(client.Explain(job_id=job_id))
 
     def explain_task(self, array_id: int, task: int) -> client.Explanation:
-        answer = self.ask(client.Explain(job_id=array_id, task=task))
+        return self._explained(client.Explain(job_id=array_id, task=task))
+
+    def _explained(self, question: client.Explain) -> client.Explanation:
+        """The answer; a client renders from its facts, as they are on the wire, the words that the controller sends."""
+        answer = self.ask(question)
         assert isinstance(answer, client.Explanation)
+        sent = client.REPLIES.encode(client.Reply(WIRE_VERSION, RequestId(bytes(16)), answer))
+        got = client.REPLIES.decode(sent).body
+        assert isinstance(got, client.Explanation)
+        assert decoded_facts(got) is not None
+        assert words_of(replace(got, why="", facts=(), hint="")) == (answer.why, answer.facts, answer.hint)
         return answer
 
     # ── checking ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any, cast
+
+import msgspec
+
 from gq.cli.framework.command import JSON, Command, report
 from gq.cli.framework.connection import ask, controller, job_pages, missing_job
 from gq.cli.framework.job_words import JobWord, only
@@ -9,11 +14,15 @@ from gq.cli.framework.operands import one_job, operands
 from gq.cli.framework.output import JsonValue, sentence, write_json_list, write_sentence
 from gq.connection.client import Client
 from gq.errors import Refusal
+from gq.explain.reply import words_of
 from gq.model.job import JobInfo
 from gq.model.state import Outcome, Reason
 from gq.request.getopt import Arguments
 from gq.units import iso_instant, render_instants
 from gq.wire.client import Explain, Explanation, JobFilter, QueryHistory, Shortage
+
+_INSTANTS = ("at", "since", "until")
+"""Fields of facts that hold instants, besides those that end with ``_at``."""
 
 
 def run(arguments: Arguments) -> int:
@@ -34,10 +43,11 @@ def run(arguments: Arguments) -> int:
 def _show(found: list[tuple[JobWord, Explanation]], is_one_of_several: bool) -> None:
     for job, explanation in found:
         prefix = f"{job}: " if is_one_of_several else ""
-        for fact in explanation.facts or (explanation.why,):
+        words = words_of(explanation)
+        for fact in words.facts:
             write_sentence(prefix + sentence(fact))
-        if explanation.hint:
-            write_sentence(f"hint: {sentence(explanation.hint)}")
+        if words.hint:
+            write_sentence(f"hint: {sentence(words.hint)}")
 
 
 def _explained(client: Client, job: JobWord) -> Explanation | Refusal:
@@ -89,19 +99,39 @@ def _end_of_array(job_id: int, parts: list[JobInfo]) -> Explanation:
 
 
 def _json(job: JobWord, explanation: Explanation) -> dict[str, object]:
+    words = words_of(explanation)
     return {
         "job_id": explanation.job_id,
         "array_job_id": None if job.task is None else job.job_id,
         "array_task_id": job.task,
         "state": explanation.state,
         "reason": explanation.reason,
-        "why": render_instants(explanation.why),
-        "facts": [render_instants(fact) for fact in explanation.facts or (explanation.why,)],
-        "hint": render_instants(explanation.hint),
+        "why": render_instants(words.why),
+        "facts": [render_instants(fact) for fact in words.facts],
+        "details": [_with_instants(msgspec.msgpack.decode(raw)) for raw in explanation.details],
+        "jobs": [msgspec.to_builtins(job) for job in explanation.jobs],
+        "hint": render_instants(words.hint),
         "blockers": explanation.blockers,
         "expected_start_at": iso_instant(explanation.expected_start_at),
         "shortage": None if explanation.shortage is None else _shortage_json(explanation.shortage),
     }
+
+
+def _with_instants(value: Any, key: str = "") -> JsonValue:
+    """A decoded fact with its instants in ISO 8601; also facts of a kind that this version does not know."""
+    match value:
+        case dict():
+            return {str(name): _with_instants(field, name) for name, field in value.items()}
+        case list():
+            return [_with_instants(item) for item in value]
+        case str():
+            return render_instants(value)
+        case int() | float() if key in _INSTANTS or key.endswith("_at"):
+            return iso_instant(value)
+        case float() if math.isinf(value):
+            return None
+        case _:
+            return cast(JsonValue, value)
 
 
 def _shortage_json(shortage: Shortage) -> dict[str, JsonValue]:

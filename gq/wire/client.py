@@ -42,6 +42,9 @@ from gq.wire.crontab import GetCrontab as GetCrontab
 from gq.wire.crontab import ListCrontabs as ListCrontabs
 from gq.wire.crontab import RemoveCrontab as RemoveCrontab
 from gq.wire.crontab import SetCrontab as SetCrontab
+from gq.wire.explanation import Explanation as Explanation
+from gq.wire.explanation import HeldResource as HeldResource
+from gq.wire.explanation import Shortage as Shortage
 from gq.wire.key import AddKey as AddKey
 from gq.wire.key import CreateToken as CreateToken
 from gq.wire.key import Keys as Keys
@@ -439,57 +442,6 @@ class Tested(_Body, frozen=True, kw_only=True):
 class Jobs(_Body, frozen=True, kw_only=True):
     jobs: tuple[JobInfo, ...]
     more: bool = False
-
-
-class HeldResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Resources that a running job or a reservation holds on the nodes that a waiting job may use."""
-
-    job_id: int | None = None
-    """None: a reservation holds the resources, and no job uses them."""
-    user: str = ""
-    reservation: str = ""
-    nodes: tuple[str, ...] = ()
-    gpus: int = 0
-    cpus: int = 0
-    memory_mib: int = 0
-    ends_at: float | None = None
-    """None: no time limit bounds the end."""
-
-
-class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The resource that a waiting job lacks; amounts of memory are in MiB."""
-
-    resource: str
-    """``GPUs``, ``CPUs``, ``memory``, ``idle nodes``, or the name of a generic resource."""
-    wanted: int
-    free: int
-    """Free amount on the nodes that the job may use, even if fragmented."""
-    is_fragmented: bool = False
-    selection: str = ""
-    """The options that exclude nodes of the partition: ``--constraint=rack=r2``."""
-    nodes: int = 0
-    """Number of nodes that are up and match the selection; 0, as the next two, without a selection."""
-    idle_nodes: int = 0
-    free_elsewhere: int = 0
-    holders: tuple[HeldResource, ...] = ()
-
-
-class Explanation(_Body, frozen=True, kw_only=True):
-    """The explanation of a job's state.
-
-    ``why`` is the sentence with numbers, ``facts`` has the same one fact at a time, ``hint`` is one change that would
-    help, ``blockers`` are the ids of the jobs that hold what is missing, ``shortage`` has the numbers of ``why``.
-    """
-
-    job_id: int
-    state: str
-    reason: str
-    why: str
-    hint: str = ""
-    blockers: tuple[int, ...] = ()
-    expected_start_at: float | None = None
-    facts: tuple[str, ...] = ()
-    shortage: Shortage | None = None
 
 
 class StartEstimates(_Body, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ from gqd.control import (
 )
 from gqd.control.access import Caller
 from gqd.control.accounts import account, association, limit, listing, share
-from gqd.control.explain import explain
+from gqd.control.explain import explain, explanation
 from gqd.control.forecast import estimate, extend, whatif
 from gqd.control.job_filter import select_lines
 from gqd.control.notices import notice, owner
@@ -530,18 +530,8 @@ class Controller:
             story = explain.explain(self.cluster, self.policy, self.volatile, one, draft.now)
             state = info.job_info(self.cluster, self.volatile, one).state
         if not caller.may_steer(one):
-            story = story._replace(why=explain.without_private(story.why, one))
-        return client.Explanation(
-            job_id=one.job_id,
-            state=state,
-            reason=story.reason,
-            why=story.why,
-            hint=story.hint,
-            blockers=story.blockers,
-            expected_start_at=story.expected_start_at,
-            facts=story.facts,
-            shortage=story.shortage,
-        )
+            story = explain.public(story, one)
+        return explanation.as_reply(self.cluster, one, state, story)
 
     def _list_nodes(self, draft: TurnBuilder, body: client.ListNodes) -> client.Nodes:
         nodes = sorted(self.cluster.nodes.values(), key=snapshot.natural_order)

@@ -21,6 +21,7 @@ from gqd.control import snapshot
 from gqd.control.accounts.association import qos_named
 from gqd.control.explain import parked
 from gqd.control.explain.explain import explain_wait, wait_reason, without_private
+from gqd.control.explain.explanation import in_words
 from gqd.control.forecast import estimate
 from gqd.sched.placement.billing import billing_of
 from gqd.sched.placement.constraints import attributes_of
@@ -48,7 +49,8 @@ def job_info(
     shown = job_view.job_info(job, attempt, list(attempt.steps.values()) if attempt and with_steps else (), line)
     if shown.state == job_view.PENDING_WORD:
         story = explain_wait(cluster, job, volatile.plan)
-        shown.reason, shown.why, shown.expected_start_at = story.reason, story.why, story.expected_start_at
+        shown.reason, shown.expected_start_at = story.reason, story.expected_start_at
+        shown.why = in_words(cluster, job, story).why
         _add_forecast(cluster, volatile, job, shown)
     elif job.state is JobState.RUNNING:
         shown.expected_start_at = job.start_at

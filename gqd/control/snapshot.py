@@ -17,6 +17,7 @@ from gq.model.ids import JobId
 from gq.model.reservation import Flag
 from gq.model.resource import Grant, ResourceRequest, parse_ids, shares
 from gq.model.state import JobState
+from gq.model.wait import BEING_CLEANED
 from gqd.control import array, requeue
 from gqd.control.accounts import limit, share
 from gqd.sched.cycle.nominated import OVERDUE_S
@@ -248,9 +249,6 @@ def _unavailable_because(node: Node, volatile: Volatile, has_orphans: bool, now:
     if node.backoff_until > now:
         return LEFT_OUT
     return BEING_CLEANED if has_orphans else ""
-
-
-BEING_CLEANED = "cleaning up after earlier jobs"
 
 
 def nodes_with_orphans(nodes: Sequence[Node], volatile: Volatile) -> set[str]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import time
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from gq.model.explanation import ExpectedStart, JobName
+from gq.model.ids import JobId
 from gq.model.job import JobInfo
+from gq.model.wait import WouldDelay
 from gq.wire import client as wire
+from gq.wire.explanation import encoded_facts
 from tests.cli.conftest import Run
 from tests.cli.scripted import SUBMITTED_AT, ScriptedController, a_job, jobs
 
@@ -167,6 +173,8 @@ def test_the_json_of_a_reason_has_stable_keys(run: Run, controller: ScriptedCont
                 "it needs 8 GPUs, 3 are free",
                 "job 5 (ada) holds 4 GPUs until 2027-01-15T09:00:00+00:00",
             ],
+            "details": [],
+            "jobs": [],
             "hint": "ask for 3 GPUs",
             "blockers": [5],
             "expected_start_at": "2027-01-15T09:00:00+00:00",
@@ -194,6 +202,75 @@ def test_the_json_of_a_reason_has_stable_keys(run: Run, controller: ScriptedCont
             },
         }
     ]
+
+
+FACTS_OF_7 = wire.Explanation(
+    job_id=7,
+    state="PENDING",
+    reason="Priority",
+    why="the sentence of the controller",
+    hint="the hint of the controller",
+    details=encoded_facts(
+        (
+            WouldDelay(job_id=JobId(5), starts_at=SUBMITTED_AT + 60, ends_at=None, nodes=("n1",), longest_s=None),
+            ExpectedStart(at=SUBMITTED_AT + 3600),
+        )
+    ),
+    jobs=(JobName(7, "7", "bob", "small"), JobName(5, "4_1", "ada", "wide")),
+)
+UNKNOWN_FACT = msgspec.Raw(msgspec.msgpack.encode({"kind": "of_a_later_version", "gpus": 3, "ends_at": SUBMITTED_AT}))
+
+
+def test_the_client_renders_the_facts_of_the_controller(
+    run: Run, controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: SUBMITTED_AT)
+    controller.on(wire.Explain, FACTS_OF_7)
+
+    lines = run("gqwhy", "7").lines
+
+    assert "job 4_1 (ada: wide)" in lines[0] and "08:01:00" in lines[0]
+    assert lines[1] == "it should start at about 09:00:00"
+    assert "--time=MINUTES" in lines[2]
+    assert "the controller" not in " ".join(lines)
+
+
+def test_the_json_has_the_numbers_of_each_fact(run: Run, controller: ScriptedController) -> None:
+    controller.on(wire.Explain, FACTS_OF_7)
+
+    [answer] = json.loads(run("gqwhy", "--json", "7").out)
+
+    assert answer["details"] == [
+        {
+            "kind": "would_delay",
+            "job_id": 5,
+            "starts_at": "2027-01-15T08:01:00+00:00",
+            "ends_at": None,
+            "nodes": ["n1"],
+            "longest_s": None,
+        },
+        {
+            "kind": "expected_start",
+            "at": "2027-01-15T09:00:00+00:00",
+            "is_after_others": False,
+            "names_others": False,
+        },
+    ]
+    assert answer["jobs"][1] == {"job_id": 5, "label": "4_1", "user": "ada", "name": "wide"}
+
+
+def test_a_fact_of_a_newer_controller_is_shown_in_the_words_of_the_controller(
+    run: Run, controller: ScriptedController
+) -> None:
+    controller.on(wire.Explain, replace(FACTS_OF_7, details=(*FACTS_OF_7.details, UNKNOWN_FACT)))
+
+    assert run("gqwhy", "7").lines == ["the sentence of the controller", "hint: the hint of the controller"]
+    [answer] = json.loads(run("gqwhy", "--json", "7").out)
+    assert answer["details"][2] == {
+        "kind": "of_a_later_version",
+        "gpus": 3,
+        "ends_at": "2027-01-15T08:00:00+00:00",
+    }
 
 
 def test_an_unknown_job_has_no_reason(run: Run, controller: ScriptedController) -> None:

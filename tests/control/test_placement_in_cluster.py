@@ -16,11 +16,19 @@ from gq.model.policy_tables import Timers
 from gq.model.resource import Amount, Role, RoleRequest
 from gq.model.scheduling import Scheduling, Switch
 from gq.model.state import JobState
+from gq.units import counted
 from gq.wire import client
 from gqd.sched.planner import Planner, plan_whole
-from gqd.sched.reasons.infeasible import counted
 from gqd.state.input import PolicyChanged
-from gqd.state.plan import CoresReservedForGpus, Infeasible, Insufficient, OutOfLicenses, Wait, WaitsForLocality
+from gqd.state.plan import (
+    CoresReservedForGpus,
+    Infeasible,
+    Insufficient,
+    LicenseHolder,
+    OutOfLicenses,
+    Wait,
+    WaitsForLocality,
+)
 from gqd.state.policy import Policy
 from tests.builders import OWNER, hello, inventory, submit
 from tests.hosts import CoreHost
@@ -84,7 +92,7 @@ def test_a_licence_is_free_again_however_its_job_ends(end: Callable[[CoreHost, i
     first = host.start(asks("first", nodes_min=2, nodes_max=2, licenses=MATLAB, requeue=False))
     second = host.submit(asks("second", licenses=MATLAB))
     assert wait_of(host, second) == OutOfLicenses(
-        name="matlab", wanted=1, free=0, total=1, holders=((JobId(first), "ada", 1),)
+        name="matlab", wanted=1, free=0, total=1, holders=(LicenseHolder(JobId(first), "ada", 1),)
     )
     host.schedule()
     assert host.job(second).state is JobState.PENDING

@@ -16,6 +16,7 @@ from gq.model.scheduling import PRESETS, Scheduling
 from gq.model.state import Reason
 from gq.wire import client
 from gqd.control.explain.explain import explain_wait, wait_reason
+from gqd.control.explain.explanation import in_words
 from gqd.sched.planner import Planner, plan_whole
 from gqd.shell.zones import load_zones
 from gqd.state.input import Tick
@@ -184,8 +185,9 @@ def test_who_was_not_looked_at_is_told_of_the_next_too() -> None:
     job_id = on.submit(submit(gpus=4, time_limit_s=HOUR, reservation="talk"))
     plan = plan_whole(on.controller.snapshot(on.now))
     plan.waits.clear()
-    story = explain_wait(on.cluster, on.cluster.jobs[JobId(job_id)], plan)
-    assert "is to be clear for reservation `next`" in story.why
+    job = on.cluster.jobs[JobId(job_id)]
+    words = in_words(on.cluster, job, explain_wait(on.cluster, job, plan))
+    assert "is to be clear for reservation `next`" in words.why
 
 
 def test_a_series_whose_times_follow_each_other_takes_jobs_of_full_length() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from gq.explain.render import split_facts
 from gq.model.dependency import parse_dependency
 from gq.model.state import JobState
 from gq.wire import client
-from gqd.control.explain.explanation import Explanation
 from gqd.state.policy import Partition, Policy
 from tests.builders import OWNER, inventory, submit
 from tests.hosts import CoreHost
@@ -123,8 +123,7 @@ def test_a_job_whose_gate_said_no_names_the_gate_and_its_exit_code() -> None:
 
 
 def test_a_fact_ends_at_a_semicolon_that_is_not_within_a_name() -> None:
-    story = Explanation(
-        "Resources", "it needs 1 GPU: job 1 (ada: a; b) holds 1 GPU; it starts soon", lead="it needs 1 GPU"
-    )
-
-    assert story.facts == ("it needs 1 GPU", "job 1 (ada: a; b) holds 1 GPU", "it starts soon")
+    assert split_facts("job 1 (ada: a; b) holds 1 GPU; it starts soon") == [
+        "job 1 (ada: a; b) holds 1 GPU",
+        "it starts soon",
+    ]

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gq.explain.sentence import Context
+from gq.explain.waits import wait_sentence
 from gq.model.account import BUILT_IN_QOS, PreemptMode, QosInfo
+from gq.model.explanation import JobName
 from gq.model.ids import AttemptId, JobId
 from gq.model.scheduling import PRESETS, Scheduling
-from gqd.control.explain.plan import takes_later
 from gqd.sched.adoption import PlanValidator, StartRequest
 from gqd.sched.planner import plan_whole
 from gqd.sched.preemption.timeslice import (
@@ -25,7 +27,6 @@ from gqd.sched.preemption.timeslice import (
     sliceable_now,
 )
 from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
-from gqd.state.cluster import Cluster
 from gqd.state.plan import NotWorthPreemptingYet, Plan, Preemption
 from gqd.state.policy import Policy
 from tests.sched.test_preempt import node, pending, running, snapshot, victims
@@ -188,9 +189,8 @@ def test_where_it_has_not_waited_long_enough_for_whoever_it_were_nobody_is_looke
     plan = planned([runs(1, ("n0", 0, 4), here_s=9 * H)], waits(9, waited_s=29.0, gpus=1))
 
     assert plan.waits == {9: NotWorthPreemptingYet(victims=(), at=NOW + 1)}
-    assert takes_later(Cluster(), NotWorthPreemptingYet(victims=(), at=NOW + 1)).why.startswith(
-        "others give their turns to it at"
-    )
+    words = wait_sentence(Context(JobName(9, "9", "ada", "late"), lambda _: None), plan.waits[JobId(9)])
+    assert words.why.startswith("others give their turns to it at")
 
 
 def test_a_plan_says_when_somebody_who_waits_may_take_the_next_turn() -> None:

@@ -12,9 +12,11 @@ from typing import Any, get_args
 import msgspec
 import msgspec.inspect as inspect
 
+from gq.model.explanation import Fact
 from gq.model.ids import RequestId
 from gq.wire import client, node, step
 from gq.wire.codec import WIRE_VERSION, Codec
+from gq.wire.explanation import FACTS
 
 REQUEST_ID = RequestId(bytes(range(16)))
 LOG_TICKET = step.seal(step.LogTicket(7, 2, "/home/ada/gq-7.out", 1000, 1.5), b"k" * 32)
@@ -37,6 +39,8 @@ def _value(kind: inspect.Type, name: str) -> Any:
             return number + 0.25
         case inspect.StrType():
             return name
+        case inspect.RawType():
+            return msgspec.Raw(msgspec.msgpack.encode(name))
         case inspect.BytesType():
             return name.encode() + b"\x00\xff"
         case inspect.EnumType(cls=cls):
@@ -74,6 +78,8 @@ def wire_messages() -> Iterator[tuple[str, Codec[Any], Any]]:
     yield "client.Introduce", client.INTRODUCTIONS, introduction
     for body in members(client.ReplyBody):
         yield f"client.{body.__name__}", client.REPLIES, client.Reply(WIRE_VERSION, REQUEST_ID, sample(body))
+    for kind in members(Fact):
+        yield f"fact.{kind.__name__}", FACTS, sample(kind)
     for kind in members(node.NodeMessage):
         if kind is not node.Report:
             yield f"node.{kind.__name__}", node.NODE_MESSAGES, sample(kind)

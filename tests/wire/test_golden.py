@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gq.errors import ProtocolError
+from gq.model.explanation import Fact
 from gq.model.ids import RequestId
 from gq.wire import client, node, step
 from gq.wire.codec import OLDEST_WIRE_VERSION, WIRE_VERSION, Codec
@@ -31,6 +32,7 @@ def test_every_type_of_every_union_is_among_the_samples() -> None:
         client.RequestBody,
         client.Introduce,
         client.ReplyBody,
+        Fact,
         node.Order,
         node.ReportBody,
         step.ToDoor,
@@ -103,7 +105,7 @@ def bare(codec: Codec[Any], message: Any) -> Any:
 
 def bodies(plain: Any) -> list[dict[str, Any]]:
     """Every map in a message that is a tagged body (a GPU has a ``type`` too, which is none)."""
-    found = [plain] if isinstance(plain, dict) and _kind(plain.get("type")) else []
+    found = [plain] if isinstance(plain, dict) and _kind(plain) else []
     children = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
     return found + [body for child in children for body in bodies(child)]
 
@@ -121,19 +123,23 @@ def test_a_field_of_a_newer_peer_is_passed_over(name: str, codec: Codec[Any], me
 @pytest.mark.parametrize(("name", "codec", "message"), MESSAGES)
 def test_a_field_that_an_older_peer_does_not_send_takes_its_default(name: str, codec: Codec[Any], message: Any) -> None:
     for place, body in enumerate(bodies(bare(codec, message))):
-        for field in _optional_fields(body["type"]):
+        for field in _optional_fields(body):
             plain = bare(codec, message)
             del bodies(plain)[place][field]
             assert type(codec.decode(msgspec.msgpack.encode(plain))) is type(message), field
 
 
-def _kind(tag: object) -> type[msgspec.Struct] | None:
-    found = (getattr(module, str(tag), None) for module in (client, node, step))
-    return next((kind for kind in found if kind is not None), None)
+FACT_KINDS = {kind.__struct_config__.tag: kind for kind in members(Fact)}
 
 
-def _optional_fields(tag: str) -> list[str]:
-    kind = _kind(tag)
+def _kind(body: dict[str, Any]) -> type[msgspec.Struct] | None:
+    """The type of a tagged body; facts have a tag field of their own."""
+    found = (getattr(module, str(body.get("type")), None) for module in (client, node, step))
+    return next((kind for kind in found if kind is not None), FACT_KINDS.get(body.get("kind")))
+
+
+def _optional_fields(body: dict[str, Any]) -> list[str]:
+    kind = _kind(body)
     assert kind is not None
     return [field.name for field in msgspec.structs.fields(kind) if not field.required]
 

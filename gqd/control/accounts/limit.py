@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gq.errors import Refusal
+from gq.explain import limits as limit_text
 from gq.model.account import AT_START_ONLY, AT_SUBMIT_ONLY, BUDGETS, LIMITED, Holder, LimitAt, LimitInfo
 from gq.model.state import JobState
 from gq.near_miss import nearest
@@ -73,7 +74,7 @@ def _as_kept(limit: LimitInfo) -> LimitInfo:
     if not (math.isfinite(limit.most) and 0 <= limit.most <= MAX_MOST):
         raise Refusal("bad_number", f"a limit of {limit.most} is not between 0 and {MAX_MOST:.0f}")
     if resource not in BUDGETS and limit.most != int(limit.most):
-        message = f"a limit of {limit.most} {explain_limits.things(resource)} is not a whole number"
+        message = f"a limit of {limit.most} {limit_text.things(resource)} is not a whole number"
         raise Refusal("bad_number", message, "only GPU-hours may be fractions")
     if resource == "time" and not limit.most:
         raise Refusal(
@@ -399,7 +400,7 @@ def budgets_of_job(draft: TurnBuilder, job: Job) -> Iterator[BudgetLeft]:
     for one in own:
         user = job.user if one.per_user else ""
         left = one.most - spent.get((one, user), 0.0)
-        yield BudgetLeft(one.resource, explain_limits.whose(one, user), left, until[one.resource])
+        yield BudgetLeft(one.resource, limit_text.whose(one, user), left, until[one.resource])
 
 
 def _until(policy: Policy, now: float) -> dict[str, float]:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from gq.model.dependency import DependencyKind, DependencyTerm, format_dependency
 from gq.model.ids import JobId
 from gq.model.state import JobState, Reason, state_word
 from gq.model.tasks import format_tasks
 from gqd.control.explain.explanation import Explanation
-from gqd.sched.reasons.unschedulable import counted
 from gqd.state import plan as planned
 from gqd.state.cluster import Cluster
 from gqd.state.index.queue import startable_tasks
 from gqd.state.records import Job
-
-MAX_NAMED = 4
-_WANTED = {
-    DependencyKind.AFTER: "start",
-    DependencyKind.AFTERANY: "end",
-    DependencyKind.AFTEROK: "end well",
-    DependencyKind.AFTERNOTOK: "end badly",
-}
 
 
 def wait_of(job: Job) -> planned.DependsOn | None:
@@ -31,24 +24,39 @@ def wait_of(job: Job) -> planned.DependsOn | None:
     return planned.DependsOn(terms=format_dependency(job.dependency), never=job.never or lost_tasks(job))
 
 
-def sentence(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Explanation:
+def explain(cluster: Cluster, job: Job, wait: planned.DependsOn) -> Explanation:
     terms = job.dependency.terms if job.dependency is not None else ()
     blockers = tuple(dict.fromkeys(term.job_id for term in terms if JobId(term.job_id) in cluster.jobs))
-    if wait.never:
-        why = f"it can never start: {wait.never}" if job.never else wait.never
-        hint = (
-            f"gqctl update {job.job_id} --dependency=none lets it start; gqdel {job.job_id} takes it out of the queue"
-        )
-        return Explanation(Reason.DEPENDENCY_NEVER.value, why, hint, blockers)
     is_any = job.dependency is not None and job.dependency.is_any
-    named = [_wanted(cluster, job, term) for term in terms[:MAX_NAMED]]
-    more = f", {'or' if is_any else 'and'} {len(terms) - MAX_NAMED} more" if len(terms) > MAX_NAMED else ""
-    why = f"it waits for {(' or ' if is_any else ' and for ').join(named)}{more}"
+    still_open = tuple(_open(cluster, term) for term in terms)
+    wait = replace(wait, has_failed=bool(job.never), is_any=is_any, open=still_open)
+    if wait.never:
+        return Explanation(Reason.DEPENDENCY_NEVER.value, (wait,), blockers)
     due = [term.since + term.delay_s for term in terms if term.since is not None]
-    if len(due) == len(terms) and due:
-        return Explanation(Reason.DEPENDENCY.value, why, "", blockers, min(due) if is_any else max(due))
-    hint = f"gqwhy {blockers[0]} says how that one stands" if blockers else ""
-    return Explanation(Reason.DEPENDENCY.value, why, hint, blockers)
+    expected = (min(due) if is_any else max(due)) if due and len(due) == len(terms) else None
+    return Explanation(Reason.DEPENDENCY.value, (wait,), blockers, expected)
+
+
+def _open(cluster: Cluster, term: DependencyTerm) -> planned.OpenTerm:
+    open_term = planned.OpenTerm(
+        kind=term.kind, job_id=term.job_id, task=term.task, delay_s=term.delay_s, since=term.since
+    )
+    parent = cluster.jobs.get(JobId(term.job_id))
+    if parent is None:
+        return open_term
+    array = parent.array
+    task_id = array.jobs.get(term.task) if array is not None and term.task is not None else None
+    state_of = parent if task_id is None else cluster.jobs[task_id]
+    is_pending_array = array is not None and term.task is None and parent.state is JobState.PENDING
+    return replace(
+        open_term,
+        label=parent.label,
+        user=parent.user,
+        name=parent.spec.name,
+        state=state_word(state_of.state, state_of.outcome).lower(),
+        tasks_pending=array.waiting.bit_count() if array is not None and is_pending_array else None,
+        is_gate=parent.spec.is_gate,
+    )
 
 
 def hangs_on_failure(cluster: Cluster, job: Job) -> bool:
@@ -92,39 +100,3 @@ def _parents(job: Job) -> str:
     terms = job.dependency.terms if job.dependency is not None else ()
     ids = dict.fromkeys(term.job_id for term in terms if term.kind is DependencyKind.AFTERCORR)
     return " and ".join(f"array {job_id}" for job_id in ids) or "the other array"
-
-
-def _wanted(cluster: Cluster, job: Job, term: DependencyTerm) -> str:
-    if term.kind is DependencyKind.SINGLETON:
-        return f"all earlier jobs of {job.user} named {job.spec.name} to end"
-    if term.since is not None:
-        return f"@{{{int(term.since + term.delay_s)}}}, {_minutes(term)} after the start of {_name(term)}"
-    gate = cluster.jobs.get(JobId(term.job_id))
-    if gate is not None and gate.spec.is_gate:
-        word = state_word(gate.state, gate.outcome).lower()
-        return f"its --if command (job {gate.label}, {word}) to succeed"
-    parent = _described(cluster, term)
-    if term.kind is DependencyKind.AFTERCORR:
-        return f"the same tasks of {parent} to end well"
-    later = f" and {_minutes(term)} to pass" if term.delay_s else ""
-    return f"{parent} to {_WANTED[term.kind]}{later}"
-
-
-def _minutes(term: DependencyTerm) -> str:
-    return counted(term.delay_s // 60, "minutes")
-
-
-def _described(cluster: Cluster, term: DependencyTerm) -> str:
-    parent = cluster.jobs.get(JobId(term.job_id))
-    if parent is None:
-        return _name(term)
-    left = parent.array.jobs.get(term.task) if parent.array is not None and term.task is not None else None
-    stands = cluster.jobs[left] if left is not None else parent
-    word = state_word(stands.state, stands.outcome).lower()
-    if parent.array is not None and term.task is None and parent.state is JobState.PENDING:
-        word = f"{parent.array.waiting.bit_count()} tasks still pending"
-    return f"{_name(term)} ({parent.user}: {parent.spec.name}, {word})"
-
-
-def _name(term: DependencyTerm) -> str:
-    return f"job {term.job_id}" if term.task is None else f"task {term.job_id}_{term.task}"

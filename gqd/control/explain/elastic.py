@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from gqd.sched.reasons.unschedulable import counted
+from gq.explain.sentence import MAX_NAMED
+from gq.model.explanation import Shrinking, ShrinkingJob
+from gq.units import counted
 from gqd.state.cluster import Cluster
-from gqd.state.elastic import Giver, givers_to
+from gqd.state.elastic import givers_to
 from gqd.state.phases import PartPhase
 from gqd.state.records import Attempt, Elastic, Job
 
-MAX_NAMED = 4
 
-
-def shrinking_for(cluster: Cluster, job: Job) -> str:
-    """A fact: which elastic jobs give up which resources for a pending job, and by when; empty: none."""
+def shrinking_for(cluster: Cluster, job: Job) -> Shrinking | None:
+    """The elastic jobs that give up resources for a pending job; None: none does."""
     claim = cluster.claims.get(job.job_id)
     givers = [] if claim is None else givers_to(cluster, claim)
-    givers.sort(key=lambda one: (one.ends_at, one.attempt_id.job_id))
-    named = [
-        f"job {cluster.jobs[one.attempt_id.job_id].label} gives up {_what(one)} by @{{{int(one.ends_at)}}} for it"
-        for one in givers[:MAX_NAMED]
-    ]
-    more = len(givers) - len(named)
-    return ", ".join(named) + (f", and {more} more do" if more else "")
+    if not givers:
+        return None
+    givers.sort(key=lambda giver: (giver.ends_at, giver.attempt_id.job_id))
+    shrinking = (
+        ShrinkingJob(
+            job_id=giver.attempt_id.job_id, node=giver.node, gpus=giver.gpus, cpus=giver.cpus, ends_at=giver.ends_at
+        )
+        for giver in givers[:MAX_NAMED]
+    )
+    return Shrinking(jobs=tuple(shrinking), count=len(givers))
 
 
 def of_holder(cluster: Cluster, job: Job) -> str:
@@ -65,12 +68,6 @@ def _kept_for(cluster: Cluster, attempt: Attempt) -> str:
     ]
     more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
     return f"{_jobs(others)}{more}" if others else ""
-
-
-def _what(one: Giver) -> str:
-    if one.node:
-        return f"node {one.node}"
-    return counted(one.gpus, "GPUs") if one.gpus else counted(one.cpus, "CPUs")
 
 
 def _jobs(labels: list[str]) -> str:

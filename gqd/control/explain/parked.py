@@ -10,9 +10,8 @@ from gq.model.account import PreemptMode
 from gq.model.ids import JobId
 from gq.model.job import JobInfo
 from gq.model.state import JobState, Reason
-from gq.units import format_memory
+from gq.units import counted, format_memory
 from gqd.control.accounts.association import qos_named
-from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Cluster
 from gqd.state.index.deadlines import time_limit_of
 from gqd.state.parked import can_park, fits_beside
@@ -74,17 +73,13 @@ def _label(cluster: Cluster, job_id: JobId) -> str:
     return str(job_id) if job is None else job.label
 
 
-def min_gpu_mem_hint(cluster: Cluster, job: Job, victims: Iterable[JobId]) -> str:
-    """A hint: with ``--min-gpu-mem`` the victims would be suspended instead of ended; empty: they would not."""
+def could_park(cluster: Cluster, job: Job, victims: Iterable[JobId]) -> tuple[JobId, ...]:
+    """The victims that would be suspended instead of ended if the job asked for ``--min-gpu-mem``."""
     resources = job.spec.resources
     if fits_beside(resources) or not fits_beside(replace(resources, min_gpu_mem_mib=1)):
-        return ""
-    known = (cluster.jobs.get(one) for one in victims)
-    labels = [one.label for one in known if one is not None and _might_park(cluster, one)]
-    if not labels:
-        return ""
-    whose = f"job {labels[0]}" if len(labels) == 1 else f"{len(labels)} of them"
-    return f"with --min-gpu-mem {whose} could stand still meanwhile, and would not be ended"
+        return ()
+    known = (cluster.jobs.get(job_id) for job_id in victims)
+    return tuple(victim.job_id for victim in known if victim is not None and _might_park(cluster, victim))
 
 
 def _might_park(cluster: Cluster, job: Job) -> bool:

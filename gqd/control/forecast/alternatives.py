@@ -17,10 +17,9 @@ from gq.model.account import with_built_in
 from gq.model.job import JobSpec
 from gq.model.reservation import Flag
 from gq.model.resource import ResourceRequest, min_demand
-from gq.units import format_duration
+from gq.units import counted, format_duration
 from gqd.control.snapshot import booked_of
 from gqd.sched.forecast import ForecastStart
-from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Cluster
 from gqd.state.events import event
 from gqd.state.index.tally import account_path

@@ -22,13 +22,13 @@ from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from gq.errors import Refusal
+from gq.explain import limits
 from gq.model.ids import JobId, RequestId
 from gq.model.resource import Grant
 from gq.units import format_duration, spoken_duration
 from gq.wire import client
 from gqd.control import job, orders, replies, snapshot
 from gqd.control.accounts import association, limit
-from gqd.control.explain import limits
 from gqd.control.forecast.estimate import ForecastQueue, promises_of, queue_input_of
 from gqd.control.reservation import overlap
 from gqd.sched.forecast import EXACT_PASSES, Forecast

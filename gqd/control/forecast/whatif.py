@@ -25,6 +25,7 @@ from gq.model.estimate import Alternative
 from gq.model.ids import RequestId
 from gq.model.job import JobSpec
 from gq.model.tasks import parse_tasks
+from gq.units import counted
 from gq.wire import client
 from gqd.control import job, snapshot
 from gqd.control.access import Caller
@@ -45,7 +46,6 @@ from gqd.sched.forecast import DeferredJob, Forecast, ForecastInput, ForecastSta
 from gqd.sched.limits.ledger import NO_LIMITS
 from gqd.sched.priority.factors import rank
 from gqd.sched.priority.order import order_of
-from gqd.sched.reasons.unschedulable import counted
 from gqd.state.cluster import Cluster
 from gqd.state.effect import Reply
 from gqd.state.events import event

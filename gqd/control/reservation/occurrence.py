@@ -17,9 +17,8 @@ from gq.model.ids import AttemptId
 from gq.model.reservation import Booking, Flag, OccurrenceState
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.model.state import JobState
-from gq.units import spoken_duration
+from gq.units import counted, spoken_duration
 from gqd.control.reservation.availability import Availability, availability_of, is_up, known_partition
-from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import shape_in
 from gqd.sched.reservation.booking import Span, joined, most_of, rest_of
 from gqd.state.cluster import Cluster

@@ -18,7 +18,7 @@ from gq.errors import Refusal
 from gq.model.reservation import Booking, OccurrenceInfo, OccurrenceState, Offer, ReservationInfo
 from gq.model.resource import Grant, ResourceRequest, gpus_in
 from gq.near_miss import nearest
-from gq.units import spoken_duration
+from gq.units import counted, spoken_duration
 from gq.wire import client
 from gqd.control.access import Caller, Denied, Role
 from gqd.control.reservation import info, occurrence, rules, waits
@@ -30,7 +30,6 @@ from gqd.control.reservation.availability import (
     shared_request,
 )
 from gqd.sched.placement.placement import place
-from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import Shape, shape_in
 from gqd.sched.reservation.booking import Span, gpus_asked, most_of, rest_of
 from gqd.state.cluster import Cluster

@@ -12,11 +12,10 @@ from itertools import groupby, islice
 from math import inf
 from typing import TYPE_CHECKING
 
-from gq.units import format_duration, spoken_duration
+from gq.units import counted, format_duration, spoken_duration
 from gqd.control import snapshot
 from gqd.sched.placement.feasible import eligible_places
 from gqd.sched.placement.placement import place
-from gqd.sched.reasons.infeasible import counted
 from gqd.sched.request import Shape
 from gqd.sched.reservation.booking import HeldGrants
 from gqd.sched.snapshot.model import Overlay

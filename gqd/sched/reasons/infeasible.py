@@ -9,7 +9,7 @@ import numpy as np
 
 from gq.model.constraint import All
 from gq.near_miss import nearest
-from gq.units import format_memory
+from gq.units import counted, format_memory
 from gqd.sched.placement.constraints import constraint_of, meets, unknown_name
 from gqd.sched.placement.feasible import admits, capacities, eligible_places, keeps_cores
 from gqd.sched.placement.placement import Places, place
@@ -22,12 +22,6 @@ from gqd.state.policy import Partition, Policy
 
 MAX_NAMED = 20
 """The maximum number of names listed in one sentence."""
-
-
-def counted(count: int, things: str) -> str:
-    """``1 GPU``, ``2 GPUs``, ``1 switch``."""
-    plural = "es" if things.endswith("ches") else "s"
-    return f"{count} {things.removesuffix(plural) if count == 1 else things}"
 
 
 def too_many_licenses(policy: Policy, shape: Shape) -> Infeasible | None:

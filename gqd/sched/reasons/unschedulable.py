@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gq.units import counted
 from gqd.sched.placement.feasible import capacities, eligible_places, keeps_cores, kept_cores
 from gqd.sched.placement.placement import Places, holds_out_for_preferred, place
 from gqd.sched.placement.roles import homeless_role
-from gqd.sched.reasons.infeasible import counted as counted
 from gqd.sched.reasons.infeasible import infeasible as infeasible
 from gqd.sched.reasons.infeasible import too_many_licenses, unmet_constraint
 from gqd.sched.request import Shape, every_shape, wanted_in_all
@@ -22,9 +22,11 @@ from gqd.state.plan import (
     CoresReservedForGpus,
     Holder,
     Insufficient,
+    LicenseHolder,
     NoNodes,
     OutOfLicenses,
     Unavailable,
+    UnavailableNode,
     Wait,
     WaitsForLocality,
 )
@@ -109,8 +111,8 @@ def _out_of_licenses(
     for one in running:
         held = sum(amount.count for grant in one.grants for amount in grant.licenses if amount.name == name)
         if held:
-            holders.append((one.job_id, one.user, held))
-    holders.sort(key=lambda holder: (-holder[2], holder[0]))
+            holders.append(LicenseHolder(one.job_id, one.user, held))
+    holders.sort(key=lambda holder: (-holder.count, holder.job_id))
     total = snapshot.policy.licenses.get(name, 0)
     left = max(0, free.get(name, 0)) if free is not None else 0
     return OutOfLicenses(name=name, wanted=wanted, free=left, total=total, holders=tuple(holders[:MAX_HOLDERS]))
@@ -318,7 +320,8 @@ def _holders(
 def _unavailable(snapshot: Snapshot, job: PendingJob, feasible: Places, available: Places) -> Unavailable:
     own = dict(job.avoid)
     out = [snapshot.nodes[one] for one in sorted({*map(int, feasible)} - {*map(int, available)})]
-    nodes = tuple((node.name, node.unavailable or "left out after its own launch failed there") for node in out)
+    its_own = "left out after its own launch failed there"
+    nodes = tuple(UnavailableNode(node.name, node.unavailable or its_own) for node in out)
     backoffs = {node.name: max(node.backoff_until, own.get(node.name, 0.0)) for node in out}
     later = {name: until for name, until in backoffs.items() if until > snapshot.now}
     until = max(later.values()) if later and len(later) == len(out) else None
@@ -329,4 +332,5 @@ def _drained(snapshot: Snapshot, eligible: Places) -> Unavailable:
     """The reason if the job would fit with GPUs that are drained."""
     nodes = [snapshot.nodes[one] for one in eligible if snapshot.nodes[one].drained]
     counts = [(node.name, sum(mask.bit_count() for _, mask in node.drained)) for node in nodes]
-    return Unavailable(nodes=tuple((name, f"short of {counted(count, 'drained GPUs')}") for name, count in counts))
+    short = (UnavailableNode(name, f"short of {counted(count, 'drained GPUs')}") for name, count in counts)
+    return Unavailable(nodes=tuple(short))

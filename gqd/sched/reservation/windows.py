@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from gq.model.resource import Grant, gpus_in
-from gqd.sched.reasons.infeasible import counted
+from gq.units import counted
 from gqd.sched.snapshot.model import PendingJob, ReservedOccurrence, Snapshot
 from gqd.sched.snapshot.scalar import Item, Items, scalar_items
 from gqd.sched.timeline.timeline import Timeline

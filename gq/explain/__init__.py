@@ -1,0 +1,1 @@
+"""The text of explanations: sentences and hints from the reasons that the controller sends as data."""
