@@ -10,8 +10,8 @@ from gq.units import counted
 _WANTED = {
     DependencyKind.AFTER: "start",
     DependencyKind.AFTERANY: "end",
-    DependencyKind.AFTEROK: "end well",
-    DependencyKind.AFTERNOTOK: "end badly",
+    DependencyKind.AFTEROK: "succeed",
+    DependencyKind.AFTERNOTOK: "fail",
 }
 
 
@@ -19,7 +19,7 @@ def depends_on(context: Context, wait: DependsOn) -> Sentence:
     if wait.never:
         why = f"it can never start: {wait.never}" if wait.has_failed else wait.never
         job_id = context.job.job_id
-        hint = f"gqctl update {job_id} --dependency=none lets it start; gqdel {job_id} takes it out of the queue"
+        hint = f"gqctl update {job_id} --dependency=none removes the dependency; gqdel {job_id} removes the job"
         return Sentence(why, hint)
     named = [_wanted(context, term) for term in wait.open[:MAX_NAMED]]
     others = len(wait.open) - MAX_NAMED
@@ -28,7 +28,7 @@ def depends_on(context: Context, wait: DependsOn) -> Sentence:
     if wait.open and all(term.since is not None for term in wait.open):
         return Sentence(why)
     blocker = next((term.job_id for term in wait.open if term.state), None)
-    return Sentence(why, f"gqwhy {blocker} says how that one stands" if blocker is not None else "")
+    return Sentence(why, f"gqwhy {blocker} explains the state of that job" if blocker is not None else "")
 
 
 def _wanted(context: Context, term: OpenTerm) -> str:
@@ -40,7 +40,7 @@ def _wanted(context: Context, term: OpenTerm) -> str:
     if term.is_gate:
         return f"its --if command (job {term.label}, {term.state}) to succeed"
     if term.kind is DependencyKind.AFTERCORR:
-        return f"the same tasks of {_described(term)} to end well"
+        return f"the same tasks of {_described(term)} to succeed"
     later = f" and {delay} to pass" if term.delay_s else ""
     return f"{_described(term)} to {_WANTED[term.kind]}{later}"
 

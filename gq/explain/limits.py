@@ -65,11 +65,11 @@ def _over_limit(label: str, wait: OverLimit) -> Sentence:
     most, wanted = amount(resource, limit.most), bare(resource, wait.wanted)
     if resource in BUDGETS:
         per = BUDGETS[resource]
-        why = f"{owner} has {most} a {per}, {bare(resource, used)} are used or promised to what runs"
+        why = f"{owner} has {most} a {per}, {bare(resource, used)} are used or reserved by running jobs"
         why += f", and the job may use up to {wanted}" if wait.wanted else ""
         hint = f"the next {per} begins @{{{int(wait.until or 0)}}}"
         if used < limit.most:
-            hint = f"gqctl update {label} with less --time could start it; {hint}"
+            hint = f"gqctl update {label} with a shorter --time could start it; {hint}"
         return Sentence(why, hint)
     if resource == "running_jobs":
         why = f"{owner} may run {most}, and {bare(resource, used)} {'runs' if used == 1 else 'run'}"
@@ -98,8 +98,8 @@ def _never(most: str) -> str:
 
 
 def _hint_of(left: str) -> str:
-    end = "it starts when enough of what is held there ends"
-    return f"asking for at most {left} keeps within the limit; else {end}" if left else end
+    end = "it starts when enough of the jobs within this limit end"
+    return f"a request for at most {left} is within the limit; otherwise {end}" if left else end
 
 
 def other_limits(context: Context, fact: OtherLimits, hint: str) -> Sentence:
@@ -107,7 +107,7 @@ def other_limits(context: Context, fact: OtherLimits, hint: str) -> Sentence:
     sentences = [over(context.job.label, wait) for wait in fact.limits]
     hints = (hint, *(sentence.hint for sentence in sentences))
     never = next((text for text in hints if text.startswith(_CANNOT)), "")
-    named = "; ".join(f"besides, {sentence.why}" for sentence in sentences[:MAX_NAMED])
+    named = "; ".join(f"also, {sentence.why}" for sentence in sentences[:MAX_NAMED])
     others = len(sentences) - MAX_NAMED
     more = f"; and {counted(others, 'more limits')}" if others > 0 else ""
     all_limits = f"it starts when all {len(sentences) + 1} limits have room for it; {LIST_HINT}"

@@ -64,13 +64,13 @@ def _sentence(context: Context, fact: facts.Fact, hint: str) -> Sentence:
         case facts.JobsAhead():
             named = ", ".join(context.described(job_id) for job_id in fact.jobs)
             more = f" and {counted(fact.count - len(fact.jobs), 'more jobs')}" if fact.count > len(fact.jobs) else ""
-            return Sentence(f"{named}{more} {'goes' if fact.count == 1 else 'go'} before it")
+            return Sentence(f"{named}{more} {'is' if fact.count == 1 else 'are'} ahead of it in the queue")
         case facts.StartsBy():
             return Sentence(f"it should start by {mark(fact.at)}")
         case facts.RoomBy():
-            return Sentence(f"there is room by {mark(fact.at)}, if no other job takes it")
+            return Sentence(f"enough resources are free by {mark(fact.at)}, if no other job takes them")
         case facts.StartPromised():
-            return Sentence("that is a promise: what stands behind it does not delay it")
+            return Sentence("that start is protected: jobs behind it in the queue do not delay it")
         case facts.ExpectedStart():
             return _expected_start(fact)
         case facts.Shrinking():
@@ -83,32 +83,32 @@ def _expected_start(fact: facts.ExpectedStart) -> Sentence:
     start = f"it should start at about {mark(fact.at)}"
     if not fact.is_after_others:
         return Sentence(start)
-    why = start if fact.names_others else f"others go before it then, and {start}"
-    return Sentence(why, "gqprio shows who goes before it")
+    why = start if fact.names_others else f"other jobs are ahead of it then, and {start}"
+    return Sentence(why, "gqprio shows the jobs that are ahead of it")
 
 
 def _trial_over(fact: facts.TrialOver) -> Sentence:
-    goes = "goes" if fact.jobs_ahead == 1 else "go"
-    ahead = f"; {counted(fact.jobs_ahead, 'waiting jobs')} {goes} before it" if fact.jobs_ahead else ""
-    return Sentence(f"its trial of {spoken_duration(fact.trial_s)} is over, and it takes turns{ahead}")
+    verb = "is" if fact.jobs_ahead == 1 else "are"
+    ahead = f"; {counted(fact.jobs_ahead, 'waiting jobs')} {verb} ahead of it in the queue" if fact.jobs_ahead else ""
+    return Sentence(f"its trial of {spoken_duration(fact.trial_s)} is over, so time slicing applies to it{ahead}")
 
 
 _WHY_NO_TURN = {
-    "would_not_wait": "they would not wait again",
-    "several_nodes": "they are over several nodes",
-    "came_before": "they came before it",
+    "would_not_wait": "they would not be requeued",
+    "several_nodes": "they run on several nodes",
+    "came_before": "they have precedence",
 }
 
 
 def _next_turn(context: Context, fact: facts.NextTurn) -> Sentence:
-    parts = ["not enough of these give their turns to it now"] if fact.some_now else []
+    parts = ["too few of these jobs may be preempted for it now"] if fact.some_now else []
     if fact.job_id is not None and fact.at is not None:
         first = context.name_of(fact.job_id)
         giver = "one of them" if first is None else f"job {first.label}"
-        parts.append(f"{giver} may give its turn to it from {mark(fact.at)} on")
+        parts.append(f"{giver} may be preempted for it from {mark(fact.at)} on")
     if not parts:
-        parts.append(f"none of these gives its turn to it: {_WHY_NO_TURN.get(fact.why_none, fact.why_none)}")
-    return Sentence("; ".join(parts), "it starts when enough of what holds it ends, or gives its turn to it")
+        parts.append(f"none of these jobs is preempted for it: {_WHY_NO_TURN.get(fact.why_none, fact.why_none)}")
+    return Sentence("; ".join(parts), "it starts when enough of these jobs end or are preempted for it")
 
 
 def _shrinking(context: Context, fact: facts.Shrinking) -> Sentence:

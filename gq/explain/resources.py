@@ -34,7 +34,7 @@ def _insufficient(context: Context, wait: waits.Insufficient) -> Sentence:
     hint = _smaller(wait)
     if wait.usable_reservation:
         update = f"gqctl update {context.job.label} --reservation={wait.usable_reservation}"
-        hint = f"it may use what is kept for that: {update}"
+        hint = f"the job may use that reservation: {update}"
     if wait.starts_at is None:
         hint = _no_promise(wait) + hint
     return Sentence(f"{start}: {holders}{more}", hint, start) if holders else Sentence(start, hint)
@@ -60,17 +60,17 @@ def _verb(number: int, resource: str) -> str:
 
 def _no_promise(wait: waits.Insufficient) -> str:
     if any(holder.ends_at is None for holder in wait.holders):
-        return "nobody knows when what holds it ends, so no start can be promised; "
+        return "a holder has no known end, so no start can be promised; "
     return "no start can be promised; "
 
 
 def _smaller(wait: waits.Insufficient) -> str:
     if wait.is_fragmented and wait.resource == "CPUs" and wait.is_one_task_a_node:
-        return "fewer CPUs a task would fit sooner"
+        return "fewer CPUs per task would fit sooner"
     if wait.is_fragmented and wait.may_spread:
         return "fewer per node over more nodes would fit sooner"
     if wait.free and not wait.is_fragmented and wait.resource != "idle nodes":
-        return f"asking for at most {_amount(wait.free, wait.resource)} could start it now"
+        return f"a request for at most {_amount(wait.free, wait.resource)} could start now"
     return "it starts when enough of these end" if len(wait.holders) > 1 else "it starts when that ends"
 
 
@@ -107,12 +107,12 @@ def _unavailable(label: str, wait: waits.Unavailable) -> Sentence:
     more = f"; and {len(wait.nodes) - MAX_NAMED} more" if len(wait.nodes) > MAX_NAMED else ""
     if not wait.failed_launch:
         return Sentence(f"it needs nodes that are not available: {named}{more}", _hint_of_nodes(wait))
-    until = f"; tried again at {mark(wait.until)}" if wait.until is not None else ""
+    until = f"; it is tried again at {mark(wait.until)}" if wait.until is not None else ""
     hint = f"gqctl node resume {wait.left_out[0]} ends the back-off"
     if wait.failed_launch == Reason.BAD_WORKDIR.value:
-        hint = f"make the directory there, then gqctl release {label} tries that node again"
+        hint = f"create the directory; gqctl release {label} then tries that node again"
     elif wait.is_own_backoff:
-        hint = "mend what the message names; it is tried there again by itself"
+        hint = "correct what the message names; gq tries the node again later"
     return Sentence(f"its launch failed ({wait.message}); {named}{more}{until}", hint)
 
 
@@ -121,11 +121,11 @@ def _hint_of_nodes(wait: waits.Unavailable) -> str:
     if node.name in wait.left_out:
         return f"gqctl node resume {node.name} ends the back-off"
     if node.why == waits.BEING_CLEANED:
-        return "it is free when that is over"
+        return "the node is available when it has been cleaned up"
     if node.why.startswith(("lost", "not connected")):
         return f"start gqnode on {node.name}, or check why it does not respond"
     one_gpu = " (with --gpu for one GPU)" if node.why.startswith("short") else ""
-    return f"gqctl node resume {node.name} brings it back{one_gpu}"
+    return f"gqctl node resume {node.name} makes it available again{one_gpu}"
 
 
 def _out_of_licenses(context: Context, wait: waits.OutOfLicenses) -> Sentence:
@@ -138,23 +138,25 @@ def _out_of_licenses(context: Context, wait: waits.OutOfLicenses) -> Sentence:
     others = len(wait.holders) - MAX_NAMED
     more = f"; and {counted(others, 'more jobs')}" if others > 0 else ""
     why += f": {'; '.join(held)}{more}" if held else ""
-    hint = f"with at most {wait.free} it could start now" if wait.free else "it starts when enough of these end"
+    hint = f"a request for at most {wait.free} could start now" if wait.free else "it starts when enough of these end"
     return Sentence(why, hint)
 
 
 def _cores_reserved(wait: waits.CoresReservedForGpus) -> Sentence:
     verb = "is" if wait.free == 1 else "are"
-    why = f"it needs {counted(wait.wanted, 'CPUs')}, {wait.free} {verb} free, and {wait.kept} more are kept for idle"
+    why = (
+        f"it needs {counted(wait.wanted, 'CPUs')}, {wait.free} {verb} free, and {wait.kept} more are reserved for idle"
+    )
     why += f" GPUs on {names_of(wait.nodes)}"
     if 0 < wait.free < wait.wanted:
-        return Sentence(why, f"with at most {counted(wait.free, 'CPUs')} it could start now")
-    return Sentence(why, "it starts when other CPUs come free, or these GPUs are in use")
+        return Sentence(why, f"a request for at most {counted(wait.free, 'CPUs')} could start now")
+    return Sentence(why, "it starts when other CPUs are free, or when jobs use these GPUs")
 
 
 def waits_for_locality(wait: waits.WaitsForLocality) -> Sentence:
     until = mark(wait.until)
     if wait.what == "switches":
-        why = f"it could start over {wait.offered} now, and holds out for {wait.wanted} until {until}"
-        return Sentence(why, "with a shorter wait it starts earlier, wherever it fits: --switches=COUNT@TIME")
-    why = f"it could start on {wait.offered} now, and holds out for nodes that are `{wait.wanted}` until {until}"
+        why = f"it could start on {wait.offered} now, but waits for {wait.wanted} until {until}"
+        return Sentence(why, "a shorter wait lets it start earlier on more switches: --switches=COUNT@TIME")
+    why = f"it could start on {wait.offered} now, but waits for nodes with `{wait.wanted}` until {until}"
     return Sentence(why, "without --prefer it could start now")

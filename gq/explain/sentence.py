@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gq.model.explanation import JobName
+from gq.units import format_duration
 
 MAX_NAMED = 4
 """Number of jobs or nodes that a sentence names; it counts the others."""
@@ -55,8 +56,8 @@ def names_of(names: Sequence[str]) -> str:
 def shorter_hint(label: str, longest_s: int | None) -> str:
     """A hint: the time limit with which a job could start now; empty: none of a minute or more."""
     if longest_s is None:
-        return f"with a time limit that ends before then it could start now: gqctl update {label} --time=MINUTES"
-    minutes = longest_s // 60
-    if minutes < 1:
+        return f"with a time limit that ends before then it could start now: gqctl update {label} --time=TIME"
+    if longest_s < 60:
         return ""
-    return f"with at most --time={minutes} (minutes) it could start now: gqctl update {label} --time={minutes}"
+    time = format_duration(longest_s // 60 * 60)
+    return f"with --time={time} or less it could start now: gqctl update {label} --time={time}"

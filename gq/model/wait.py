@@ -314,7 +314,7 @@ class NotInReservation(_Wait, frozen=True, kw_only=True):
 
     name: str
     why: str
-    """Half a sentence about the reservation: ``that is over, or was deleted``."""
+    """Half a sentence about the reservation: ``that has ended or was deleted``."""
     hint: str = ""
     is_gone: bool = False
     """The reservation has no occurrence, past ones excepted."""

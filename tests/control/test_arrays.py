@@ -572,7 +572,7 @@ def test_a_requeued_task_waits_for_room_as_the_others_do() -> None:
     host.schedule()
     assert task(host, 1).state is JobState.PENDING
     assert [host.explain(one).reason for one in (1, 2)] == ["JobArrayTaskLimit", "JobArrayTaskLimit"]
-    assert "1 task of array 1 may run at once" in host.explain(2).why
+    assert "array 1 may run 1 task at once" in host.explain(2).why
 
 
 def test_a_plan_starts_as_many_tasks_as_fit_at_once() -> None:
@@ -698,8 +698,7 @@ def test_what_an_array_and_each_of_its_tasks_wait_for_is_told() -> None:
     host.ask(client.CancelJobs(filter=client.JobFilter(tasks={1: "4-5"})))
     why = host.explain(1).why
     assert why == (
-        "none of its tasks waits any more: 1 not over yet, 1 completed, 1 failed or cancelled,"
-        " 2 cancelled before they started"
+        "none of its tasks is pending: 1 not ended, 1 completed, 1 failed or cancelled, 2 cancelled before they started"
     )
 
 

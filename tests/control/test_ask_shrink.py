@@ -41,7 +41,7 @@ def test_gpus_that_came_are_given_up_with_notice_and_not_taken_again() -> None:
     host.obey()
     host.schedule(ASKED + 60)
     assert of_gpus.gpus(host, job_id) == (0,)
-    assert "it has 1 GPU, the most that it wants" in host.explain(job_id).why
+    assert "it has 1 GPU, its maximum" in host.explain(job_id).why
 
 
 def test_as_many_as_it_says_stay_with_their_cpus() -> None:

@@ -312,10 +312,7 @@ def test_corresponding_tasks_start_one_by_one() -> None:
     run(host)
     array = host.job(second).array
     assert array is not None and format_tasks(array.waiting) == "3"
-    assert (
-        f"task 3 can never start, since array {first} has no counterpart of it that ended well"
-        in host.explain(second).why
-    )
+    assert f"task 3 can never start, because that task of array {first} did not succeed" in host.explain(second).why
 
 
 def test_a_task_without_a_counterpart_never_can_start_and_ends_where_that_is_wanted() -> None:
@@ -628,7 +625,7 @@ def test_why_a_job_waits_names_whom_it_waits_for() -> None:
     explained = host.explain(job_id)
     assert explained.reason == Reason.DEPENDENCY
     assert explained.why == (
-        f"it waits for job {parent} (ada: parent, running) to end well and for all earlier jobs of ada named parent"
+        f"it waits for job {parent} (ada: parent, running) to succeed and for all earlier jobs of ada named parent"
         " to end"
     )
     assert explained.blockers == (parent,)

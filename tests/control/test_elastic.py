@@ -255,9 +255,7 @@ def test_who_waits_and_who_shrinks_are_told_what_and_by_when() -> None:
     wants = rival(host, START + 100, gpus=3)
 
     assert f"job {job_id} gives up 3 GPUs by @{{1110}} for it" in host.explain(wants).why
-    told = (
-        f"it has 8 GPUs, and keeps 5 of them: the others are to be given up by @{{1110}}, and are kept for job {wants}"
-    )
+    told = f"it has 8 GPUs, and keeps 5 of them: it gives up the others by @{{1110}}, which are kept for job {wants}"
     assert told in host.explain(job_id).why
     host.obey()
     assert "gives up" not in host.explain(wants).why
@@ -275,7 +273,7 @@ def test_a_long_signal_before_the_time_limit_keeps_nobody_waiting_for_longer_tha
 
 
 def test_what_is_given_up_for_one_is_not_taken_by_another() -> None:
-    """Not even by one that goes before it, and for whom all of it is free at that moment."""
+    """Not even by one that is ahead of it in the queue, and for whom all of it is free at that moment."""
     host = cluster()
     elastic(host)
     wants = rival(host, START + 100, gpus=4)

@@ -488,7 +488,7 @@ def test_why_it_runs_says_how_many_nodes_it_has_and_takes() -> None:
     assert "2 nodes, and takes up to 3 while they are idle" in host.explain(job_id).why
     wants = rival(host, START + 100)
     assert "gives up node n2" in host.explain(wants).why
-    assert "is to give up node n2 by" in host.explain(job_id).why
+    assert "gives up node n2 by" in host.explain(job_id).why
 
 
 def test_one_whose_nodes_come_and_go_does_not_run_on_what_a_parked_job_lends() -> None:

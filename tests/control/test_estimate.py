@@ -200,7 +200,7 @@ def test_what_a_node_said_of_a_users_files_is_not_told_to_everybody() -> None:
         on.report("n1", refused)
         on.beat(now=on.job(1).avoid["n1"])
     told = on.starts()[1]
-    assert told.never == "it is held since its launch failed 10 times"
+    assert told.never == "it is held because its launch failed 10 times"
 
 
 def test_every_waiting_job_has_a_time_or_a_reason_also_behind_those_that_are_rehearsed() -> None:
@@ -237,7 +237,7 @@ def test_who_starts_only_if_another_ends_badly_may_start_and_when_is_not_known()
     told = on.starts()
     assert [told[one].never for one in (mends, then)] == ["", ""]
     assert [told[one].start_at for one in (mends, then)] == [None, None]
-    ends = "it waits for job 1 (ada: prep, running) to end badly; whether and when it starts cannot be estimated"
+    ends = "it waits for job 1 (ada: prep, running) to fail; whether and when it starts cannot be estimated"
     assert told[mends].why == ends
     assert (
         told[then].why

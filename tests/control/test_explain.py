@@ -74,7 +74,7 @@ def test_nodes_that_are_away_are_named_with_what_helps() -> None:
     host.ask(client.UpdateNodes(names=("n1",), action="down", reason="fire"))
     told = host.explain(1)
     assert "n1 is down: fire" in told.why
-    assert told.hint == "gqctl node resume n1 brings it back"
+    assert told.hint == "gqctl node resume n1 makes it available again"
 
 
 def test_a_failed_launch_is_told_only_while_its_node_is_left_out() -> None:

@@ -14,7 +14,7 @@ from tests.control.test_reservation_jobs import HOUR, alternatives, brief, go_to
 from tests.control.test_reservations import series
 from tests.hosts import CoreHost
 
-TOO_LONG = "it would run for up to 2 h, and reservation `talk`, which it names, ends at @{7200}"
+TOO_LONG = "it would run for up to 2 h, but its reservation `talk` ends at @{7200}"
 TOO_BIG = (
     "it names reservation `talk`, and does not fit in what that keeps (4 GPUs): it asks for 6 GPUs; its nodes have 4"
 )
@@ -80,12 +80,12 @@ def test_who_asks_for_more_than_is_kept_is_told_so_before_it_begins_and_then() -
 def test_who_names_no_time_limit_is_told_how_long_it_counts() -> None:
     on = host()
     reserve(on)
-    took = "it names no time limit, so it counts with partition `main`'s 1 d"
+    took = "it was submitted without --time, so its limit is that of partition `main`: 1 d"
     beside = on.start(submit(gpus=2))
     inside = on.start(submit(gpus=2, reservation="talk"))
     named = on.start(submit(gpus=2, time_limit_s=2 * HOUR))
     assert took in on.explain(beside).why and f"gqctl update {beside} --time=" in on.explain(beside).hint
-    assert took in on.explain(inside).why and f"gqctl update {inside} --time=60" in on.explain(inside).hint
+    assert took in on.explain(inside).why and f"gqctl update {inside} --time=1:00:00" in on.explain(inside).hint
     assert "names no time limit" not in on.explain(named).why
 
 
@@ -101,7 +101,7 @@ def test_of_a_series_that_goes_on_it_is_said_that_others_come() -> None:
     on.schedule()
     told = on.explain(job_id)
     assert told.reason == reason(on, job_id) == "Reservation"
-    assert told.why == "it names reservation `talk`, of which nothing is planned now; later ones come"
+    assert told.why == "it names reservation `talk`, which has no planned occurrence now; later occurrences follow"
     assert told.hint.endswith(f"gqctl update {job_id} --reservation=none lets it start elsewhere")
     estimate = on.starts()[job_id]
     assert (estimate.never, estimate.start_at) == ("", None)

@@ -187,7 +187,7 @@ def test_the_first_job_of_the_reservation_has_the_borrower_go_and_starts() -> No
     wants = owner(on, 100)
     assert gone_by(on, job_id) == 160
     told = on.explain(job_id)
-    assert "it borrows from reservation talk, and may be asked to go at any time" in told.why
+    assert "it borrows from reservation talk, and may be preempted at any time" in told.why
     assert f"it is preempted by job {wants} of {OWNER.user} in reservation talk" in told.why
 
     go_to(on, 160)

@@ -113,7 +113,7 @@ def test_the_sentence_says_whose_limit_it_is_what_is_used_by_whom_and_what_would
         "account `org` may hold 8 GPUs, 6 are in use, the job asks for 4:"
         " job 1 (alice) holds 4 GPUs; job 2 (carl) holds 2 GPUs"
     )
-    assert told.hint.startswith("asking for at most 2 GPUs keeps within the limit")
+    assert told.hint.startswith("a request for at most 2 GPUs is within the limit")
     host.ask(client.UpdateJob(job_id=3, resources=submit(gpus=2).spec.resources), peer=BOB)
     host.schedule()
     assert running(host) == [1, 2, 3]
@@ -479,7 +479,7 @@ def test_a_budget_that_is_used_up_keeps_jobs_back_until_the_next_period(
     assert running(host) == [3]
     told = host.explain(2)
     assert told.reason == "AssocGrpGRESMinutes"
-    assert f"account `team` has 5 GPU-hours a {word}, 5 are used or promised to what runs" in told.why
+    assert f"account `team` has 5 GPU-hours a {word}, 5 are used or reserved by running jobs" in told.why
     assert f"the next {word} begins @{{{int(at(next_begins))}}}" in told.hint
     host.obey()
     host.finish(3)

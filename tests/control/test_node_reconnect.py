@@ -390,7 +390,7 @@ def test_a_job_whose_partition_is_gone_says_so_and_can_be_moved() -> None:
     host.schedule()
 
     told = host.explain(2)
-    assert "partition `old` does not exist any more" in told.why
+    assert "partition `old` no longer exists" in told.why
     host.ask(client.UpdateJob(job_id=1, time_limit_s=600, name="renamed"))
     assert host.job(1).time_limit_s == 600
     host.ask(client.UpdateJob(job_id=2, partition="main"))

@@ -362,9 +362,9 @@ def test_both_jobs_are_told_and_when_the_parked_one_goes_on() -> None:
     host = host_of()
     victim = scavenger(host, signal=WARNED)
     wants = urgent(host, START + 100)
-    assert "and stands still from @{1160}" in host.explain(victim).why
+    assert "and is suspended at @{1160}" in host.explain(victim).why
     tick(host, START + 160)
-    assert "its node has not said yet" in host.explain(victim).why
+    assert "its node has not reported yet" in host.explain(victim).why
     stands_still(host, victim)
     host.schedule()
     host.obey()
@@ -373,10 +373,11 @@ def test_both_jobs_are_told_and_when_the_parked_one_goes_on() -> None:
 
     assert (told.state, told.reason) == ("SUSPENDED", "Parked")
     assert (
-        "parked for job 2 of" in told.why and "which has 4 GPUs of it, with up to 4G of the memory of each" in told.why
+        "preempted by job 2 of" in told.why
+        and "which uses 4 GPUs of it (up to 4G of the memory of each stays in use)" in told.why
     )
-    assert told.why.endswith("goes on when that is over, by @{4760} at the latest")
-    assert "job 1 stands still for it" in host.explain(wants).why
+    assert told.why.endswith("resumes when that job has ended, by @{4760} at the latest")
+    assert "job 1 is suspended for it" in host.explain(wants).why
     answer = host.ask(client.ListJobs())
     assert isinstance(answer, client.Jobs)
     assert {one.job_id: (one.parked_for, one.runs_on_parked) for one in answer.jobs} == {1: ("2", ()), 2: ("", ("1",))}

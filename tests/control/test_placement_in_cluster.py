@@ -323,7 +323,7 @@ def test_kept_cores_are_counted_on_the_node_where_it_would_start() -> None:
     assert wait_of(host, job_id) == CoresReservedForGpus(wanted=6, free=4, kept=4, nodes=("n1",)), (
         "not 12 over all nodes"
     )
-    assert host.explain(job_id).hint == "with at most 4 CPUs it could start now"
+    assert host.explain(job_id).hint == "a request for at most 4 CPUs could start now"
     host.submit(asks("fewer", cpus_per_task=4))
     host.schedule()
     assert [host.job(one).state for one in (1, 2)] == [JobState.PENDING, JobState.STARTING]

@@ -676,7 +676,7 @@ def test_who_gives_way_is_told_to_whom_and_until_when_and_the_other_for_whom_it_
         f"; it is preempted by job {wants} of {user}, and is ended by @{{{until}}}"
     )
     story = host.explain(wants)
-    assert f"job {victim} gives way to it, by @{{{until}}} at the latest" in story.why
+    assert f"job {victim} is preempted for it by @{{{until}}} at the latest" in story.why
     assert story.blockers == (victim,)
 
 

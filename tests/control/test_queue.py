@@ -65,7 +65,7 @@ def test_where_nobody_overtakes_who_comes_in_behind_one_that_waits_asks_for_no_p
 
     behind = host.submit(submit("behind", gpus=1), 100.0)
     assert not host.controller.wants_plan(100.0)
-    assert host.explain(behind).why.startswith("job 2 (ada: head) goes first")
+    assert host.explain(behind).why.startswith("job 2 (ada: head) is ahead of it")
 
     host.submit(submit("other", gpus=1, partition="other"))
     assert host.controller.wants_plan(100.0)

@@ -159,8 +159,8 @@ def test_inside_a_job_is_over_in_time_to_clear_what_it_has_for_the_next() -> Non
     reserve(on, name="next", at=HOUR)
     too_long = on.start(submit(gpus=4, time_limit_s=HOUR - 59, reservation="talk"))
     told = on.explain(too_long)
-    assert "`talk`, which it names, is to be clear for reservation `next` at @{3540}" in told.why
-    assert "--time=59 " in told.hint
+    assert "`talk` must be empty for reservation `next` at @{3540}" in told.why
+    assert "--time=59:00 " in told.hint
     on.ask(client.UpdateJob(job_id=too_long, time_limit_s=59 * 60))
     on.schedule()
     assert not is_waiting(on, too_long)
@@ -174,7 +174,7 @@ def test_who_would_not_be_over_in_time_for_the_next_is_told_so_before_the_first_
     on.schedule()
     told = on.explain(job_id)
     assert told.expected_start_at is None
-    assert "is to be clear for reservation `next`" in told.why
+    assert "must be empty for reservation `next`" in told.why
     assert on.starts()[job_id].never
 
 
@@ -187,7 +187,7 @@ def test_who_was_not_looked_at_is_told_of_the_next_too() -> None:
     plan.waits.clear()
     job = on.cluster.jobs[JobId(job_id)]
     words = in_words(on.cluster, job, explain_wait(on.cluster, job, plan))
-    assert "is to be clear for reservation `next`" in words.why
+    assert "must be empty for reservation `next`" in words.why
 
 
 def test_a_series_whose_times_follow_each_other_takes_jobs_of_full_length() -> None:
@@ -210,7 +210,7 @@ def test_why_before_it_begins() -> None:
     told = on.explain(job_id)
     assert (told.reason, told.expected_start_at) == ("Reservation", HOUR)
     assert told.why.startswith("it names reservation `talk`, which begins at @{3600}")
-    assert told.hint == "without --reservation it could start wherever there is room"
+    assert told.hint == "without --reservation it could start on other nodes"
 
 
 def test_why_it_would_run_into_one_and_how_long_it_may_be() -> None:
@@ -220,10 +220,10 @@ def test_why_it_would_run_into_one_and_how_long_it_may_be() -> None:
     told = on.explain(job_id)
     assert told.reason == "ReqNodeNotAvail"
     assert told.why.startswith(
-        "it would fit now, but run until @{7200}, and reservation `talk` keeps n1 from @{3600}, for which that is to be"
-        " clear at @{3540}"
+        "it would fit now, but would run until @{7200}, and reservation `talk` keeps n1 from @{3600}, so n1 must be empty"
+        " by @{3540}"
     )
-    assert told.hint == f"with at most --time=59 (minutes) it could start now: gqctl update {job_id} --time=59"
+    assert told.hint == f"with --time=59:00 or less it could start now: gqctl update {job_id} --time=59:00"
     on.ask(client.UpdateJob(job_id=job_id, time_limit_s=59 * 60))
     on.schedule()
     assert not is_waiting(on, job_id), "what is advised helps"
@@ -235,8 +235,8 @@ def test_why_it_is_too_long_for_the_one_that_it_names() -> None:
     job_id = on.start(submit(gpus=2, time_limit_s=2 * HOUR, reservation="talk"), 10)
     told = on.explain(job_id)
     assert told.reason == "Reservation"
-    assert told.why == "it would run for up to 2 h, and reservation `talk`, which it names, ends at @{3600}"
-    assert told.hint == f"at most --time=59 (minutes) would do: gqctl update {job_id} --time=59"
+    assert told.why == "it would run for up to 2 h, but its reservation `talk` ends at @{3600}"
+    assert told.hint == f"--time=59:00 or less fits into the reservation: gqctl update {job_id} --time=59:00"
     on.ask(client.UpdateJob(job_id=job_id, time_limit_s=59 * 60))
     on.schedule()
     assert not is_waiting(on, job_id), "what is advised helps"
@@ -256,10 +256,10 @@ def test_why_the_one_that_it_names_is_gone(goes: client.RequestBody, how: str) -
     told = on.explain(job_id)
     assert (told.reason, told.why) == (
         "ReservationDeleted",
-        f"it names reservation `talk`, and that is over, or was {how}",
+        f"it names reservation `talk`, and that has ended or was {how}",
     )
     assert told.hint == (
-        f"gqctl update {job_id} --reservation=none lets it start elsewhere; `gqresv list` shows what there is"
+        f"gqctl update {job_id} --reservation=none lets it start elsewhere; `gqresv list` lists the reservations"
     )
     on.ask(client.UpdateJob(job_id=job_id, reservation=""))
     on.schedule()
@@ -273,7 +273,7 @@ def test_why_what_is_free_is_kept() -> None:
     told = on.explain(job_id)
     assert told.reason == "Resources" and told.blockers == ()
     assert "it needs 2 GPUs, 1 is free: 3 GPUs are kept for reservation talk on n1 until @{3600}" in told.why
-    assert told.hint == f"it may use what is kept for that: gqctl update {job_id} --reservation=talk"
+    assert told.hint == f"the job may use that reservation: gqctl update {job_id} --reservation=talk"
     on.ask(client.UpdateJob(job_id=job_id, reservation="talk"))
     on.schedule()
     assert not is_waiting(on, job_id), "what is advised helps"

@@ -65,11 +65,11 @@ def test_a_job_takes_the_turn_of_another_when_it_has_waited_long_enough_and_that
 
     assert states(host, first, second) == [JobState.RUNNING, JobState.PENDING]
     told = host.explain(second)
-    assert told.why.startswith("others give their turns to it at @{11930} or later")
+    assert told.why.startswith("other jobs may be preempted for it at @{11930} or later")
     assert wake(host) == came_at + R / 2
     assert states(host, first, second) == [JobState.PENDING, JobState.RUNNING]
     assert (host.job(first).ran_s, host.job(first).restart_count) == (TRIAL + 130, 1)
-    assert "its trial of 3 h is over, and it takes turns" in host.explain(first).why
+    assert "its trial of 3 h is over, so time slicing applies to it" in host.explain(first).why
     began_at = host.now
 
     assert wake(host) == began_at + TRIAL, "both have had their trials, and the first came first"
@@ -85,8 +85,8 @@ def test_who_gives_its_turn_next_is_told() -> None:
 
     told = host.explain(second)
 
-    assert f"job {first} may give its turn to it from @{{{int(START + TRIAL)}}} on" in told.why
-    assert "or gives its turn to it" in told.hint
+    assert f"job {first} may be preempted for it from @{{{int(START + TRIAL)}}} on" in told.why
+    assert "or are preempted for it" in told.hint
     assert wake(host) == START + TRIAL
     assert states(host, first, second) == [JobState.PENDING, JobState.RUNNING]
 
@@ -97,7 +97,7 @@ def test_that_nobody_gives_its_turn_is_told() -> None:
     second = host.submit(submit("second", gpus=4), now=START + 100)
     go_on(host)
 
-    assert host.explain(second).why.endswith("; none of these gives its turn to it: they would not wait again")
+    assert host.explain(second).why.endswith("; none of these jobs is preempted for it: they would not be requeued")
 
 
 def test_that_who_came_first_does_not_give_its_turn_is_told() -> None:
@@ -109,7 +109,7 @@ def test_that_who_came_first_does_not_give_its_turn_is_told() -> None:
     wake(host)
     assert states(host, first, second) == [JobState.RUNNING, JobState.PENDING]
 
-    assert "; none of these gives its turn to it: they came before it" in host.explain(second).why
+    assert "; none of these jobs is preempted for it: they have precedence" in host.explain(second).why
 
 
 def test_how_long_a_job_ran_is_kept_over_a_crash_and_ends_its_trial_in_the_next_attempt() -> None:

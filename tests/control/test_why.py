@@ -300,11 +300,11 @@ SITUATIONS = (
     Situation("no node meets its constraint", _unmet_constraint,
         ("it can never start: ", "`ib`"), "", _constraint_met),
     Situation("it holds out for nodes that it prefers", _holds_out_for_preferred,
-        ("it could start on n2 now, and holds out for nodes that are `ib` until @{600}",),
+        ("it could start on n2 now, but waits for nodes with `ib` until @{600}",),
         "without --prefer it could start now", _later(600)),
     Situation("GPUs are short", _short_of_gpus,
         ("it needs 2 GPUs, 1 is free", "job 1 (ada) holds 3 GPUs on n1 until @{600}"),
-        "asking for at most 1 GPU could start it now", _end_first),
+        "a request for at most 1 GPU could start now", _end_first),
     Situation("GPUs are free, not in the right places", _fragmented,
         ("it needs 2 GPUs and 2 are free, but not in the right places", "job 1 (ada) holds 3 GPUs on n1"),
         "fewer per node over more nodes would fit sooner", _end_first),
@@ -313,66 +313,68 @@ SITUATIONS = (
         "it starts when enough of these end", _end_first),
     Situation("memory is short", _short_of_memory,
         ("it needs 8G of memory, 4G is free", "job 1 (ada) holds 60G of memory on n1"),
-        "asking for at most 4G of memory could start it now", _end_first),
+        "a request for at most 4G of memory could start now", _end_first),
     Situation("no node is idle", _no_idle_node,
         ("it needs 1 idle node, 0 are free", "job 1 (ada) holds 1 CPU on n1"), "it starts when that ends", _end_first),
     Situation("a generic resource is short", _short_of_scratch,
         ("it needs 4 scratch, 2 are free", "job 1 (ada) holds 8 scratch on n1 until @{600}"), "", _end_first),
     Situation("another goes first and waits", _behind,
-        ("job 2 (ada: wide) goes first and waits for the same nodes",), "gqwhy 2 what it waits for",
+        ("job 2 (ada: wide) is ahead of it in the queue and waits for the same nodes",), "gqwhy 2 explains why that job waits",
         lambda on, job_id: ask(on, client.CancelJobs(filter=client.JobFilter(job_ids=(2,))))),
     Situation("nodes are drained", _drained,
-        ("it needs nodes that are not available: n1 is drained: fan",), "gqctl node resume n1 brings it back", _resume),
+        ("it needs nodes that are not available: n1 is drained: fan",),
+        "gqctl node resume n1 makes it available again", _resume),
     Situation("nodes are down", _down,
-        ("it needs nodes that are not available: n1 is down: fire",), "gqctl node resume n1 brings it back", _resume),
+        ("it needs nodes that are not available: n1 is down: fire",),
+        "gqctl node resume n1 makes it available again", _resume),
     Situation("a GPU is drained", _drained_gpu,
-        ("n1 is short of 1 drained GPU",), "gqctl node resume n1 brings it back (with --gpu for one GPU)",
+        ("n1 is short of 1 drained GPU",), "gqctl node resume n1 makes it available again (with --gpu for one GPU)",
         lambda on, job_id: ask(on, client.UpdateNodes(names=("n1",), action="resume", gpu=2))),
     Situation("its launch failed there", _backed_off,
         ("its launch failed", "bad home", "n1 is left out", "tried again at @{32}"),
-        "mend what the message names", _end_of_backoff),
+        "correct what the message names", _end_of_backoff),
     Situation("it would delay a protected job", _would_delay,
-        ("it would fit now, but run until @{3600} on n2", "where job 2 (ada: wide) is to start at @{600}", "protected"),
-        "with at most --time=10 (minutes) it could start now: gqctl update 3 --time=10", _update(time_limit_s=600)),
+        ("it would fit now, but would run until @{3600} on n2", "where job 2 (ada: wide) has a protected planned start"),
+        "with --time=10:00 or less it could start now: gqctl update 3 --time=10:00", _update(time_limit_s=600)),
     Situation("its owner holds it", _hold, ("its owner holds it",), "gqctl release 1",
         lambda on, job_id: ask(on, client.ReleaseJobs(job_ids=(job_id,)))),
-    Situation("it is to begin later", _begins_later, ("it was asked to begin at @{5000}, not before",),
-        "gqctl update 1 --begin=now lets it start earlier", _update(begin_at=0.0)),
+    Situation("it is to begin later", _begins_later, ("its begin time is @{5000}",),
+        "gqctl update 1 --begin=now removes the begin time", _update(begin_at=0.0)),
     Situation("it depends on another job", _depends,
-        ("it waits for job 1 (ada: prep, running) to end well",), "gqwhy 1 says how that one stands", _end_first),
+        ("it waits for job 1 (ada: prep, running) to succeed",), "gqwhy 1 explains the state of that job", _end_first),
     Situation("what it depends on has failed", _never_met,
-        ("it can never start: ", "job 1"), "gqctl update 2 --dependency=none lets it start",
+        ("it can never start: ", "job 1"), "gqctl update 2 --dependency=none removes the dependency",
         _update(clear_dependency=True)),
     Situation("as many tasks run as may at once", _throttled,
-        ("1 task of array 1 may run at once, and as many do: 1_1",), "gqctl update 1 --array-throttle=COUNT changes that",
+        ("array 1 may run 1 task at once, and these run: 1_1",), "gqctl update 1 --array-throttle=COUNT changes the limit",
         _update(array_throttle=3)),
     Situation("its partition is down", _partition_down,
-        ("partition `main` is down: nothing starts there",), "move it: gqctl update 1 --partition=NAME",
+        ("partition `main` is down, so no job starts there",), "gqctl update 1 --partition=NAME moves it",
         _update(partition="spare")),
     Situation("its account has its GPUs", _over_account,
         ("account `default` may hold 2 GPUs, 2 are in use, the job asks for 1", "job 1 (ada) holds 2 GPUs"),
-        "it starts when enough of what is held there ends", _raise_limit(Holder.ACCOUNT, "default", "gpus")),
+        "it starts when enough of the jobs within this limit end", _raise_limit(Holder.ACCOUNT, "default", "gpus")),
     Situation("its user runs as many as may", _over_user,
         ("user ada may run 1 job, and 1 runs", "job 1 (ada) runs"), "it starts when one of these ends", _end_first),
     Situation("its QOS has its CPUs", _over_qos,
         ("QOS `high` may hold 2 CPUs, 2 are in use, the job asks for 1",),
-        "it starts when enough of what is held there ends", _update(qos="normal")),
+        "it starts when enough of the jobs within this limit end", _update(qos="normal")),
     Situation("the budget is used up", _over_budget,
         ("account `default` has 2 GPU-hours a day", "and the job may use up to 1"), "the next day begins @{86400}",
         _later(86401)),
     Situation("its account may not borrow", _may_not_borrow,
         ("account `default` is guaranteed 1 GPU and may borrow 1; it holds 2, the job asks for 1",),
-        "it starts when enough of what is held there ends",
+        "it starts when enough of the jobs within this limit end",
         lambda on, job_id: _team(on, guaranteed_gpus=1, borrow_gpus=3)),
     Situation("others hold the licences", _out_of_licenses,
         ("it needs 1 licence of `matlab`, 0 of 2 are free: job 1 (ada) holds 2",),
         "it starts when enough of these end", _end_first),
     Situation("it holds out for one switch", _waits_for_switch,
-        ("it could start over 2 switches now, and holds out for 1 switch", "until @{600}"),
-        "with a shorter wait it starts earlier", _later(600)),
+        ("it could start on 2 switches now, but waits for 1 switch", "until @{600}"),
+        "a shorter wait lets it start earlier", _later(600)),
     Situation("CPUs are kept for idle GPUs", _cores_kept,
-        ("it needs 6 CPUs, 4 are free, and 4 more are kept for idle GPUs on n1",),
-        "with at most 4 CPUs it could start now", _reload()),
+        ("it needs 6 CPUs, 4 are free, and 4 more are reserved for idle GPUs on n1",),
+        "a request for at most 4 CPUs could start now", _reload()),
 )  # fmt: skip
 
 
@@ -424,7 +426,7 @@ def test_who_waits_for_kept_cores_does_so_until_the_gpus_are_taken() -> None:
     on, job_id = _cores_kept()
     on.start(submit(gpus=2, time_limit_s=600))
     assert _waits(on, job_id)
-    assert "it needs 6 CPUs, 5 are free, and 2 more are kept for idle GPUs on n1" in on.explain(job_id).why
+    assert "it needs 6 CPUs, 5 are free, and 2 more are reserved for idle GPUs on n1" in on.explain(job_id).why
     on.start(submit(gpus=2, time_limit_s=600))
     on.schedule()
     assert not _waits(on, job_id)
@@ -456,7 +458,7 @@ def test_a_promised_start_is_said_to_be_one() -> None:
     job_id = on.submit(submit(gpus=4))
     on.schedule()
     told = on.explain(job_id)
-    assert "it should start by @{600}; that is a promise" in told.why
+    assert "it should start by @{600}; that start is protected" in told.why
     on.finish(1, now=600)
     on.schedule()
     assert on.job(job_id).state is JobState.STARTING
@@ -479,7 +481,7 @@ def test_a_task_that_fits_nowhere_is_told_to_want_fewer_cpus() -> None:
     job_id = on.submit(submit(cpus_per_task=6))
     told = on.explain(job_id)
     assert told.why.startswith("it needs 6 CPUs and 8 are free, but not in the right places")
-    assert told.hint == "fewer CPUs a task would fit sooner", "one task cannot be spread over more nodes"
+    assert told.hint == "fewer CPUs per task would fit sooner", "one task cannot be spread over more nodes"
 
 
 def test_whom_others_overtake_is_not_told_the_time_at_which_there_is_room_only() -> None:
@@ -489,11 +491,13 @@ def test_whom_others_overtake_is_not_told_the_time_at_which_there_is_room_only()
     on.submit(submit(gpus=4, time_limit_s=60))
     on.schedule()
     early = on.explain(job_id)
-    assert early.why.endswith("; there is room by @{600}, if no other job takes it"), "nothing is rehearsed yet"
+    assert early.why.endswith("; enough resources are free by @{600}, if no other job takes them"), (
+        "nothing is rehearsed yet"
+    )
     assert early.expected_start_at is None
     on.starts()
     told = on.explain(job_id)
-    assert told.why.endswith("; job 3 (ada: job) goes before it; it should start at about @{660}")
+    assert told.why.endswith("; job 3 (ada: job) is ahead of it in the queue; it should start at about @{660}")
     assert told.expected_start_at == 660.0
 
 
@@ -505,7 +509,7 @@ def test_all_limits_are_named_that_a_job_is_over_and_it_starts_only_when_all_hav
     waits = on.submit(submit(gpus=1))
     first, second = (
         "ada may hold 2 GPUs, 2 are in use, the job asks for 1",
-        "; besides, user ada may run 1 job, and 1 runs",
+        "; also, user ada may run 1 job, and 1 runs",
     )
 
     told = on.explain(waits)
@@ -530,7 +534,7 @@ def test_of_many_limits_the_first_are_named_and_the_others_counted() -> None:
             ask(on, limited(holder, name, resource, 1))
     on.start(submit(gpus=1, qos="q"))
     told = on.explain(on.submit(submit(gpus=1, qos="q")))
-    assert told.why.count("; besides, ") == 4 and told.why.endswith("; and 1 more limit")
+    assert told.why.count("; also, ") == 4 and told.why.endswith("; and 1 more limit")
 
 
 @pytest.mark.parametrize(

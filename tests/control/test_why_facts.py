@@ -74,9 +74,9 @@ def test_the_jobs_that_go_before_are_named() -> None:
     first, second, third = (host.submit(submit(name, gpus=4, time_limit_s=60)) for name in ("one", "two", "three"))
     host.schedule()
 
-    assert not any("before it" in fact for fact in host.explain(first).facts)
-    assert f"job {first} (ada: one) goes before it" in host.explain(second).facts
-    assert f"job {first} (ada: one), job {second} (ada: two) go before it" in host.explain(third).facts
+    assert not any("ahead of it" in fact for fact in host.explain(first).facts)
+    assert f"job {first} (ada: one) is ahead of it in the queue" in host.explain(second).facts
+    assert f"job {first} (ada: one), job {second} (ada: two) are ahead of it in the queue" in host.explain(third).facts
 
 
 def test_the_jobs_of_another_partition_do_not_go_before() -> None:
@@ -87,7 +87,7 @@ def test_the_jobs_of_another_partition_do_not_go_before() -> None:
     waiting = host.submit(submit(gpus=4, partition="main"))
     host.schedule()
 
-    assert not any("before it" in fact for fact in host.explain(waiting).facts)
+    assert not any("ahead of it" in fact for fact in host.explain(waiting).facts)
 
 
 def test_a_shortage_on_chosen_nodes_tells_how_many_of_them_are_idle_and_what_is_free_on_others() -> None:

@@ -63,9 +63,7 @@ def test_a_job_that_no_node_is_left_for_is_held_and_released_again() -> None:
 
     [shown] = host.ask(client.ListJobs(filter=client.JobFilter(job_ids=(job_id,)))).jobs  # type: ignore[union-attr]
     assert (shown.state, shown.reason, host.job(job_id).hold) == ("PENDING", "BadWorkdir", Hold.LAUNCH)
-    assert (
-        shown.why == f"it is held since its working directory is missing where it would run; last: node {last}: {WHY}"
-    )
+    assert shown.why == f"it is held because its working directory does not exist on the node; last: node {last}: {WHY}"
 
     host.ask(client.ReleaseJobs(job_ids=(job_id,)))
     launch(host)

@@ -30,7 +30,7 @@ def test_empty_hours_are_filled_until_the_first_job_of_the_reservation_comes(pri
     job = submit(cluster, *BORROWS, "--signal=USR1@2", "-o", "train.log", wrap=f"gqrun {command}")
     log = cluster.workdir / "train.log"
     wait_until(lambda: log.exists() and " at step " in log.read_text(), LONG_S, "the training goes on")
-    assert "it borrows from reservation paper, and may be asked to go at any time" in why(cluster, job)["why"]
+    assert "it borrows from reservation paper, and may be preempted at any time" in why(cluster, job)["why"]
     assert state(cluster, ordinary) == "PENDING"
     [kept] = occurrences(cluster, "paper")
     assert (kept["used_at"], kept["job_ids"], kept["lent_to"]) == (None, [], [int(job)])

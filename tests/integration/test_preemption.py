@@ -156,7 +156,7 @@ def test_if_the_other_goes_away_meanwhile_the_job_stays_and_is_told(cluster: Pri
     wait_until(lambda: "begun" in lines(cluster, job), LONG_S, "it runs")
     other = urgent(cluster)
     wait_until(lambda: f"is preempted by job {other}" in cluster.ok("gqwhy", job), LONG_S, "it is to give way")
-    assert f"job {job} gives way to it" in cluster.ok("gqwhy", other)
+    assert f"job {job} is preempted for it" in cluster.ok("gqwhy", other)
 
     cluster.ok("gqdel", other)
 

@@ -281,7 +281,7 @@ def test_who_waits_for_room_inside_is_promised_none_beyond_its_end() -> None:
 
 def test_one_that_is_gone_or_not_for_its_user_is_said_to_be_so() -> None:
     gone = planned(named(1)).waits[JobId(1)]
-    assert isinstance(gone, NotInReservation) and gone.why == "that is over, or was deleted"
+    assert isinstance(gone, NotInReservation) and gone.why == "that has ended or was deleted"
     not_his = planned(named(1, user="bob"), reserved=(booked(0, 400, half("n1")),)).waits[JobId(1)]
     assert isinstance(not_his, NotInReservation) and not_his.why == "that is not for user bob any more"
 

@@ -190,7 +190,7 @@ def test_where_it_has_not_waited_long_enough_for_whoever_it_were_nobody_is_looke
 
     assert plan.waits == {9: NotWorthPreemptingYet(victims=(), at=NOW + 1)}
     words = wait_sentence(Context(JobName(9, "9", "ada", "late"), lambda _: None), plan.waits[JobId(9)])
-    assert words.why.startswith("others give their turns to it at")
+    assert words.why.startswith("other jobs may be preempted for it at")
 
 
 def test_a_plan_says_when_somebody_who_waits_may_take_the_next_turn() -> None:

@@ -92,8 +92,8 @@ def lost_tasks(job: Job) -> str:
     lost = job.array.waiting & ~job.ready
     if not lost:
         return ""
-    what, whose = ("task", "counterpart of it") if lost.bit_count() == 1 else ("tasks", "counterparts of them")
-    return f"{what} {format_tasks(lost, 8)} can never start, since {_parents(job)} has no {whose} that ended well"
+    what, others = ("task", "that task") if lost.bit_count() == 1 else ("tasks", "those tasks")
+    return f"{what} {format_tasks(lost, 8)} can never start, because {others} of {_parents(job)} did not succeed"
 
 
 def _parents(job: Job) -> str:

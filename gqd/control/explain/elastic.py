@@ -38,25 +38,23 @@ def of_holder(cluster: Cluster, job: Job) -> str:
     held = f"; it has {counted(len(attempt.grants[0].gpus), 'GPUs')}"
     if one.keeps is None or one.ends_at is None:
         is_full = len(attempt.grants[0].gpus) >= one.takes
-        return (
-            f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
-        )
-    whom = f", and are kept for {kept}" if (kept := _kept_for(cluster, attempt)) else ""
-    return f"{held}, and keeps {len(one.keeps)} of them: the others are to be given up by @{{{int(one.ends_at)}}}{whom}"
+        return f"{held}, its maximum" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
+    whom = f", which are kept for {kept}" if (kept := _kept_for(cluster, attempt)) else ""
+    return f"{held}, and keeps {len(one.keeps)} of them: it gives up the others by @{{{int(one.ends_at)}}}{whom}"
 
 
 def _of_nodes(cluster: Cluster, attempt: Attempt, one: Elastic) -> str:
     coming = [node for node, _ in one.joined if attempt.parts[node].phase is not PartPhase.LIVE]
     held = f"; it has {counted(len(attempt.grants) - len(coming), 'nodes')}"
     if coming:
-        held = f"{held}, and {', '.join(coming[:MAX_NAMED])} {'comes' if len(coming) == 1 else 'come'} to it"
+        held = f"{held}, and {', '.join(coming[:MAX_NAMED])} {'is' if len(coming) == 1 else 'are'} being added"
     if one.going and one.ends_at is not None:
         kept = _kept_for(cluster, attempt)
         what = f"node{'s' if len(one.going) > 1 else ''} {', '.join(one.going)}"
         whom = f", kept for {kept}" if kept else ""
-        return f"{held}, and is to give up {what} by @{{{int(one.ends_at)}}}{whom}"
+        return f"{held}, and gives up {what} by @{{{int(one.ends_at)}}}{whom}"
     is_full = len(attempt.grants) >= one.takes
-    return f"{held}, the most that it wants" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
+    return f"{held}, its maximum" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
 
 
 def _kept_for(cluster: Cluster, attempt: Attempt) -> str:

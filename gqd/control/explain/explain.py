@@ -49,7 +49,7 @@ _WITHOUT_START = frozenset(
 _PRIVATE = "(for its owner to see)"
 
 
-_NOT_YET = text(Reason.NONE.value, "it has not been considered yet; it will be in a moment")
+_NOT_YET = text(Reason.NONE.value, "the scheduler has not considered it yet")
 
 
 def explain(cluster: Cluster, policy: Policy, volatile: Volatile, job: Job, now: float) -> Explanation:
@@ -163,8 +163,8 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Explanati
     if job.job_id in plan.starting and job.job_id not in plan.waits:
         return text(Reason.NONE.value, "it is about to start")
     if plan.partitions and job.partition not in plan.partitions:
-        why = f"partition `{job.partition}` does not exist any more"
-        hint = f"move it: gqctl update {job.label} --partition=NAME"
+        why = f"partition `{job.partition}` no longer exists"
+        hint = f"gqctl update {job.label} --partition=NAME moves it"
         return text(Reason.PARTITION_CONFIG.value, why, hint)
     wait = plan.waits.get(job.job_id)
     if wait is None and not plan.partitions.get(job.partition, True):
@@ -181,7 +181,7 @@ def _wait_of(cluster: Cluster, job: Job, plan: planned.Plan | None) -> Explanati
         head = plan.heads.get(job.partition)
         wait = planned.BehindPlannedStart(head) if head is not None and head != job.job_id else None
     if wait is None:
-        return text(Reason.PRIORITY.value, "others are considered first; it has not been its turn yet")
+        return text(Reason.PRIORITY.value, "jobs ahead of it in the queue are considered first")
     return wait
 
 
@@ -368,13 +368,13 @@ def _explain_state(cluster: Cluster, job: Job) -> Explanation:
             return text(Reason.NONE.value, f"it is being started on {_places(cluster, job)}")
         case JobState.RUNNING if job.attempt_id in cluster.parked:
             why = parked.suspended_facts(cluster, job)
-            return text(Reason.PARKED.value, f"it stands still on {_places(cluster, job)} {why}")
+            return text(Reason.PARKED.value, f"it is suspended on {_places(cluster, job)} {why}")
         case JobState.RUNNING if (at := _suspended_at(cluster, job)) is not None:
-            held = "it keeps its GPUs, CPUs and memory, and its time limit stands still"
+            held = "it keeps its GPUs, CPUs and memory, and its time limit does not run"
             return text(
                 Reason.NONE.value,
                 f"it is suspended on {_places(cluster, job)} since {mark(at)}: {held}",
-                "an operator lets it go on: gqctl resume",
+                "an operator can resume it: gqctl resume",
             )
         case JobState.RUNNING:
             why = f"it runs on {_places(cluster, job)} since {mark(job.start_at or 0)}"
@@ -382,7 +382,7 @@ def _explain_state(cluster: Cluster, job: Job) -> Explanation:
             why = f"{why}{_borrowed(cluster, job)}{_giving_way(cluster, job)}{elastic.of_holder(cluster, job)}"
             return _with_past(text(Reason.NONE.value, why), job)
         case JobState.COMPLETING:
-            return text(Reason.NONE.value, f"it is over, and is being cleaned away on {_places(cluster, job)}")
+            return text(Reason.NONE.value, f"it has ended, and gq cleans up after it on {_places(cluster, job)}")
         case _:
             return explain_end(job)
 
@@ -391,14 +391,14 @@ def _borrowed(cluster: Cluster, job: Job) -> str:
     names = lenders_of(cluster, cluster.attempts[job.attempt_id])
     if not names:
         return ""
-    return f"; it borrows from reservation {', '.join(names)}, and may be asked to go at any time"
+    return f"; it borrows from reservation {', '.join(names)}, and may be preempted at any time"
 
 
 def _giving_way(cluster: Cluster, job: Job) -> str:
     attempt = cluster.attempts[job.attempt_id]
     if attempt.preemption is None:
         return ""
-    then = "stands still from" if attempt.preemption.parks else "is ended by"
+    then = "is suspended at" if attempt.preemption.parks else "is ended by"
     return f"; it is preempted {preemptor_phrase(cluster, attempt)}, and {then} {mark(attempt.preemption.ends_at)}"
 
 
@@ -417,13 +417,13 @@ def _explain_array(job: Job, array: ArrayTasks) -> Explanation:
     """The explanation of an array without pending tasks in its record."""
     over = array.succeeded | array.failed | array.cancelled
     counts = {
-        "not over yet": (parse_tasks(job.spec.array) & ~over).bit_count(),
+        "not ended": (parse_tasks(job.spec.array) & ~over).bit_count(),
         "completed": array.succeeded.bit_count(),
         "failed or cancelled": array.failed.bit_count(),
         "cancelled before they started": array.cancelled.bit_count(),
     }
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return text(job.reason, f"none of its tasks waits any more: {told}", f"gqacct -j {job.job_id} shows them")
+    return text(job.reason, f"none of its tasks is pending: {told}", f"gqacct -j {job.job_id} shows them")
 
 
 def _array_id(job: Job) -> int:

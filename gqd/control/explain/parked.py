@@ -34,14 +34,14 @@ def suspended_facts(cluster: Cluster, job: Job) -> str:
     known = cluster.parked[job.attempt_id]
     other = cluster.jobs.get(known.to)
     whom = f"job {known.to}" if other is None else f"job {other.label} of {other.user}"
-    since = f"since @{{{int(known.at)}}}: it is parked for {whom}"
+    since = f"since @{{{int(known.at)}}}: it was preempted by {whom}"
     if known.lent is None:
-        return f"{since}, and its node has not said yet what it holds of the memory of its GPUs"
+        return f"{since}, and its node has not reported yet how much GPU memory it holds"
     lent = counted(len(known.lent.gpus), "GPUs") if known.lent.gpus else counted(len(known.lent.cpus), "CPUs")
     most_mib = max((mib for _, mib in known.gpu_memory), default=0)
-    kept = f", with up to {format_memory(most_mib)} of the memory of each" if most_mib else ""
-    then = f"it keeps its memory, and goes on when that is over{_until(cluster, other)}"
-    return f"{since}, which has {lent} of it{kept}; {then}"
+    kept = f" (up to {format_memory(most_mib)} of the memory of each stays in use)" if most_mib else ""
+    then = f"it keeps its memory, and resumes when that job has ended{_until(cluster, other)}"
+    return f"{since}, which uses {lent} of it{kept}; {then}"
 
 
 def _until(cluster: Cluster, other: Job | None) -> str:
@@ -59,8 +59,8 @@ def guest_facts(cluster: Cluster, job: Job) -> str:
     if not lenders:
         return ""
     plural = "jobs " if len(lenders) > 1 else "job "
-    stand = "stand" if len(lenders) > 1 else "stands"
-    return f"; {plural}{', '.join(lenders)} {stand} still for it, and what it has of that goes back when it is over"
+    verb = "are" if len(lenders) > 1 else "is"
+    return f"; {plural}{', '.join(lenders)} {verb} suspended for it, and gets the resources back when it ends"
 
 
 def _lenders(cluster: Cluster, job: Job) -> list[JobId]:

@@ -152,7 +152,7 @@ def named_wait(named: NamedReservation, user: str, time_limit_s: int | None, now
     """Why the job may not start now; None: it may, as far as its reservation goes."""
     own = [one for one in named.spans if one.end_at > now]
     if not own:
-        return NotInReservation(name=named.name, why="that is over, or was deleted", is_gone=True)
+        return NotInReservation(name=named.name, why="that has ended or was deleted", is_gone=True)
     if not named.is_for_it:
         return NotInReservation(name=named.name, why=f"that is not for user {user} any more")
     if named.is_flex:
