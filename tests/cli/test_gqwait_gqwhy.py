@@ -231,7 +231,7 @@ def test_the_client_renders_the_facts_of_the_controller(
 
     assert "job 4_1 (ada: wide)" in lines[0] and "08:01:00" in lines[0]
     assert lines[1] == "it should start at about 09:00:00"
-    assert "--time=MINUTES" in lines[2]
+    assert "--time=TIME" in lines[2]
     assert "the controller" not in " ".join(lines)
 
 
