@@ -6,18 +6,16 @@ waiting requests is bounded, and so are the jobs of each (`gq.model.dependency.M
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
-from gq.errors import GqError
 from gq.model.dependency import MAX_TERMS, Dependency
 from gq.wire import client as wire
-from gqd.shell.log import LOG
+from gqd.shell.requests.blocking_worker import BlockingWorker
 from gqd.state.effect import Reply
-from gqd.state.input import ClientRequest
+from gqd.state.input import ClientRequest, PastJob
 from gqd.store.protocol import Store
 
 MAX_WAITING = 256
@@ -40,8 +38,8 @@ class DependencyLookup:
         self._is_known = is_known
         self._enter = enter
         self._answer = answer
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="past")
-        self._running: set[asyncio.Task[None]] = set()
+        self._worker = BlockingWorker("past")
+        self.close = self._worker.close
 
     def take(self, request: ClientRequest, blobs: dict[str, bytes]) -> None:
         """Pass the request on, at once if all jobs that it names are in memory."""
@@ -49,33 +47,20 @@ class DependencyLookup:
         if not job_ids:
             self._enter(request, blobs)
             return
-        if len(self._running) >= MAX_WAITING:
+        if len(self._worker.waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests about jobs of long ago are waiting already"
-            self._refuse(request, wire.Refused(code="busy", message=message, hint="try again in a moment"))
+            self._pass_on(request, blobs, wire.Refused(code="busy", message=message, hint="try again in a moment"))
             return
-        task = asyncio.get_running_loop().create_task(self._look_up(request, blobs, job_ids))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        look_up = partial(self._worker.call, self._store.past, job_ids)
+        self._worker.start(look_up, partial(self._pass_on, request, blobs))
 
-    def close(self) -> None:
-        """Drop the waiting requests, which were not acknowledged."""
-        for task in self._running:
-            task.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    async def _look_up(self, request: ClientRequest, blobs: dict[str, bytes], job_ids: Collection[int]) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            past = await loop.run_in_executor(self._pool, self._store.past, job_ids)
-        except Exception as error:  # reading history must not end the daemon that writes it
-            LOG.error("history cannot be read: %s", error, exc_info=not isinstance(error, GqError))
-            message = f"the history cannot be read: {error}"
-            self._refuse(request, wire.Refused(code="history_failed", message=message))
+    def _pass_on(
+        self, request: ClientRequest, blobs: dict[str, bytes], past: dict[int, PastJob] | wire.Refused
+    ) -> None:
+        if isinstance(past, wire.Refused):
+            self._answer(Reply(route=request.route, request_id=request.request_id, body=past))
         else:
             self._enter(msgspec.structs.replace(request, past=past), blobs)
-
-    def _refuse(self, request: ClientRequest, refusal: wire.Refused) -> None:
-        self._answer(Reply(route=request.route, request_id=request.request_id, body=refusal))
 
 
 def named_jobs(body: wire.RequestBody) -> set[int]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
-from gq.errors import GqError
 from gq.wire.client import Events, Refused, ReplyBody
 from gqd.shell.commit_queue import Release
-from gqd.shell.log import LOG
+from gqd.shell.requests.blocking_worker import BlockingWorker
 from gqd.state.effect import Effect, Reply, ReplyEvents
 from gqd.store.protocol import EventQuery, Store
 
@@ -31,55 +30,33 @@ class EventQueries:
     def __init__(self, store: Store, answer: Callable[[Reply], None]) -> None:
         self._store = store
         self._answer = answer
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="events")
-        self._running: dict[asyncio.Task[None], str] = {}
-        """The user of each waiting query."""
+        self._worker = BlockingWorker("events", "the change log")
+        self.close = self._worker.close
         self._news = asyncio.Event()
 
     def ask(self, effect: ReplyEvents) -> None:
+        reply = partial(self._reply, effect)
         if (message := self._too_many(effect.user)) is not None:
-            self._reply(effect, Refused(code="busy", message=message, hint="try again in a moment"))
+            reply(Refused(code="busy", message=message, hint="try again in a moment"))
             return
-        task = asyncio.get_running_loop().create_task(self._run(effect))
-        self._running[task] = effect.user
-        task.add_done_callback(self._forget)
+        self._worker.start(partial(self._found, effect), reply, effect.user)
 
     def _too_many(self, user: str) -> str | None:
         """Why a further query of the user is refused; None: it is not."""
-        if sum(one == user for one in self._running.values()) >= MAX_WAITING_PER_USER:
+        if sum(one == user for one in self._worker.waiting.values()) >= MAX_WAITING_PER_USER:
             return f"{MAX_WAITING_PER_USER} clients of {user} wait for events already"
-        return f"{MAX_WAITING} clients wait for events already" if len(self._running) >= MAX_WAITING else None
+        return f"{MAX_WAITING} clients wait for events already" if len(self._worker.waiting) >= MAX_WAITING else None
 
     def telling(self, release: Release) -> Release:
         """The release function, extended to wake the waiting queries."""
 
         def release_and_tell(effects: tuple[Effect, ...], blobs: Mapping[str, bytes]) -> None:
             release(effects, blobs)
-            if self._running:
+            if self._worker.waiting:
                 self._news.set()
                 self._news = asyncio.Event()
 
         return release_and_tell
-
-    def close(self) -> None:
-        """Drop the waiting queries: clients repeat them."""
-        for task in self._running:
-            task.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    async def _run(self, effect: ReplyEvents) -> None:
-        body: ReplyBody
-        try:
-            body = await self._found(effect)
-        except Exception as error:  # reading the log must not end the daemon that writes it
-            LOG.error("the change log cannot be read: %s", error, exc_info=not isinstance(error, GqError))
-            body = Refused(code="history_failed", message=f"the change log cannot be read: {error}")
-        self._forget(asyncio.current_task())  # a client that has its answer may ask again
-        self._reply(effect, body)
-
-    def _forget(self, task: asyncio.Task[None] | None) -> None:
-        if task is not None:
-            self._running.pop(task, None)
 
     async def _found(self, effect: ReplyEvents) -> Events:
         """The page of events: at once if there are any, else when there are or the time is over."""
@@ -88,7 +65,7 @@ class EventQueries:
         asked = effect.query
         while True:
             news, query = self._news, EventQuery(asked=asked, shown_to=effect.shown_to)
-            page = await loop.run_in_executor(self._pool, self._store.event_lines, query)
+            page = await self._worker.call(self._store.event_lines, query)
             left_s = until - loop.time()
             if page.events or effect.query.from_now or left_s <= 0:
                 return page

@@ -6,15 +6,13 @@ everything that was decided before it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
-from gq.errors import GqError
 from gq.wire.client import Accuracy, AuditTrail, Bookings, Jobs, QueryAudit, QueryHistory, Refused, ReplyBody
-from gqd.shell.log import LOG
+from gqd.shell.requests.blocking_worker import BlockingWorker
 from gqd.state.effect import (
     Reply,
     ReplyAccuracy,
@@ -45,30 +43,15 @@ class HistoryQueries:
         self._store = store
         self._answer = answer
         self.page = page
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
-        self._running: set[asyncio.Task[None]] = set()
+        self._worker = BlockingWorker("history")
+        self.close = self._worker.close
 
     def ask(self, effect: Question) -> None:
-        if len(self._running) >= MAX_WAITING:
-            self._reply(effect, _busy())
+        reply = partial(self._reply, effect)
+        if len(self._worker.waiting) >= MAX_WAITING:
+            reply(_busy())
             return
-        task = asyncio.get_running_loop().create_task(self._run(effect))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    def close(self) -> None:
-        """Drop the waiting queries: clients repeat them."""
-        for task in self._running:
-            task.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    async def _run(self, effect: Question) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            self._reply(effect, await loop.run_in_executor(self._pool, self._read, effect))
-        except Exception as error:  # reading history must not end the daemon that writes it
-            LOG.error("history cannot be read: %s", error, exc_info=not isinstance(error, GqError))
-            self._reply(effect, Refused(code="history_failed", message=f"the history cannot be read: {error}"))
+        self._worker.start(partial(self._worker.call, self._read, effect), reply)
 
     def _read(self, effect: Question) -> ReplyBody:
         if isinstance(effect, ReplyAudit):
