@@ -321,8 +321,8 @@ def _from_file(path: Path) -> _Batch:
     except OSError as error:
         raise Refusal("no_script", f"cannot read `{path}`: {error.strerror}") from error
     if not data.startswith(b"#!"):
-        hint = "the first line names the interpreter, for instance #!/bin/sh"
-        raise Refusal("not_a_script", f"`{path}` does not begin with #!, so it is no batch script", hint)
+        hint = "begin it with the interpreter's line, such as #!/bin/sh"
+        raise Refusal("not_a_script", f"`{path}` is not a batch script: it does not begin with #!", hint)
     return _Batch(data, path.name, str(path.absolute()), str(path))
 
 

@@ -107,7 +107,7 @@ def parse_memory_mib(text: str) -> int:
     kib = int(match[1]) * _KIB[match[2].upper()]
     mib = -(-kib // 1024)
     if mib > MAX_COUNT:
-        raise ValueError(f"`{text}` is too large; the most is {format_memory(MAX_COUNT)}")
+        raise ValueError(f"`{text}` is too large; the maximum is {format_memory(MAX_COUNT)}")
     return mib
 
 

@@ -126,8 +126,10 @@ def _absence(client: Client, word: JobWord) -> Refusal:
         ask(client, Explain(job_id=word.job_id), Explanation)
     except Refusal as error:
         if error.code == "job_over":
-            message = f"job {word} ended long ago, and the history has forgotten it"
-            return Refusal("job_forgotten", message, "`history.keep_jobs_days` in gq.toml says how long jobs are kept")
+            message = f"job {word} ended long ago and is no longer in the history"
+            return Refusal(
+                "job_forgotten", message, "`history.keep_jobs_days` in gq.toml sets how long the history keeps jobs"
+            )
     return refusal
 
 
@@ -216,7 +218,7 @@ def _query(arguments: Arguments, jobs: NamedJobs, now: float) -> QueryHistory:
     if starttime is None and not (chosen.job_ids or chosen.tasks):
         starttime = past_instant("today", now)
     if starttime is not None and endtime is not None and endtime < starttime:
-        raise UsageError("contradiction", "`--endtime` is before `--starttime`", "exchange them")
+        raise UsageError("contradiction", "`--endtime` is before `--starttime`", "swap the two times")
     return QueryHistory(
         filter=_of_users(chosen, arguments),
         started_before=endtime,
@@ -236,8 +238,8 @@ COMMAND = Command(
     name="gqacct",
     summary="Show jobs and their steps, finished or not.",
     details=(
-        "Without --jobs and --starttime: what was there since midnight. Without --user and --allusers: your own jobs"
-        " (root: all)."
+        "Without --jobs and --starttime: jobs that were queued or ran since midnight. Without --user and --allusers: "
+        "your own jobs (root: all jobs)."
     ),
     options=(
         Option(
@@ -248,7 +250,7 @@ COMMAND = Command(
             help="Only these jobs, tasks (35_4), or steps (35.2).",
         ),
         Option(name="starttime", letter="S", metavar="TIME", help="Jobs in any state after this time."),
-        Option(name="endtime", letter="E", metavar="TIME", help="Jobs that were there before this time."),
+        Option(name="endtime", letter="E", metavar="TIME", help="Jobs that were queued or ran before this time."),
         USER,
         ME,
         Option(name="allusers", letter="a", help="Jobs of all users."),
@@ -258,12 +260,12 @@ COMMAND = Command(
         QOS,
         Option(name="states", letter="s", aliases=("state",), metavar="STATES", help=STATES.help),
         Option(name="nodelist", letter="N", metavar="NODES", help=NODELIST.help),
-        Option(name="allocations", letter="X", help="No lines for steps."),
-        Option(name="format", letter="o", metavar="FIELDS", help="Fields by name; %20 or %-20 sets a width."),
+        Option(name="allocations", letter="X", help="Omit the lines of steps."),
+        Option(name="format", letter="o", metavar="FIELDS", help="Fields to show, by name; %20 or %-20 sets a width."),
         Option(name="helpformat", letter="e", help="List the fields."),
         Option(name="parsable2", letter="P", help="Fields separated by |."),
-        Option(name="parsable", letter="p", help="The same with a | at the end of the line."),
-        Option(name="noheader", letter="n", help="No header line."),
+        Option(name="parsable", letter="p", help="The same, with a | at the end of each line."),
+        Option(name="noheader", letter="n", help="Omit the header line."),
         JSON,
     ),
     run=run,

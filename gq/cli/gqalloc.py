@@ -212,14 +212,15 @@ def _farewell(command: list[str]) -> int:
 
 COMMAND = Command(
     name="gqalloc",
-    summary="Allocate resources, and run a command or a shell that may use them.",
+    summary="Allocate resources and run a command or a shell that can use them.",
     operands="[: OPTIONS...] [COMMAND [ARGUMENT...]]",
     options=shown_options(ALLOC),
     run=run,
     details=(
-        "The command (without one: $SHELL) runs on this host, with the environment of the job: in the job's cell with "
-        "exactly its GPUs where this host is a node of the job, else outside, without GPUs; gqrun inside it runs on "
-        "the job's nodes. The allocation is given back when it ends. Returns its exit code."
+        "The command (default: $SHELL) runs on this host with the environment of the job. If this host is a node of "
+        "the job, the command runs in the job's cell with exactly the job's GPUs; otherwise it runs outside the "
+        "job, without GPUs. gqrun inside it runs on the job's nodes. The allocation is released when the "
+        "command ends. Returns the command's exit code."
     ),
     operands_end_options=True,
     returns_job_code=True,

@@ -31,7 +31,8 @@ from gq.wire.client import Crontab, Crontabs, Done, GetCrontab, ListCrontabs, Re
 
 FRESH = """\
 # minute hour day-of-month month day-of-week command
-# Options of gqsub stand above an entry and hold for it alone; times are CRON_TZ's, else the controller's.
+# Write options of gqsub above an entry; they apply to that entry only.
+# Times are in CRON_TZ (default: the controller's zone).
 #
 # CRON_TZ=Europe/Berlin
 # #GQ --gpus=1 --time=2h --output=nightly-%j.log
@@ -48,7 +49,7 @@ _ACTIONS = ("edit", "list", "remove", "list-next", "status", "all")
 def run(arguments: Arguments) -> int:
     action = _action(arguments)
     if arguments.has("json") and action not in _SHOWING:
-        raise UsageError("contradiction", "`--json` goes with -l, -n, -s and -a", "leave it out")
+        raise UsageError("contradiction", "`--json` works only with -l, -n, -s or -a", "remove it")
     match action:
         case "edit":
             return _edit(arguments.text("user"))
@@ -74,13 +75,11 @@ def _action(arguments: Arguments) -> str:
     if len(given) == 2 and given[0] == "list" and given[1] in ("list-next", "status"):
         given = given[1:]
     if len(given) + len(arguments.operands) != 1:
-        rule = "nothing says what to do" if not (given or arguments.operands) else "there is more than one thing to do"
-        hint = (
-            "-e edits, -l lists, -r removes, -n tells when entries are due, FILE (or -) takes the place of the crontab"
-        )
+        rule = "missing FILE or option" if not (given or arguments.operands) else "more than one action is given"
+        hint = "-e edits, -l lists, -r removes, -n shows when entries are due, FILE (or -) replaces the crontab"
         raise UsageError("bad_operand", rule, hint)
     if arguments.has("ask") and given != ["remove"]:
-        raise UsageError("contradiction", "`--ask` is about removing", "add -r")
+        raise UsageError("contradiction", "`--ask` works only with -r", "add -r, or remove --ask")
     return given[0] if given else "file"
 
 
@@ -154,12 +153,16 @@ def _install_file(operand: str, user: str) -> int:
 
 def _text(data: bytes, name: str) -> str:
     if len(data) > MAX_TEXT_BYTES:
-        raise Refusal("crontab_too_large", f"`{name}` is longer than {MAX_TEXT_BYTES} bytes", "use scripts")
+        raise Refusal(
+            "crontab_too_large", f"`{name}` is longer than {MAX_TEXT_BYTES} bytes", "move commands into scripts"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UsageError("bad_crontab", f"{name}:{line}: this is not UTF-8", "a crontab is text") from None
+        raise UsageError(
+            "bad_crontab", f"{name}:{line}: the line is not UTF-8", "save the file as UTF-8 text"
+        ) from None
 
 
 # ── edited ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +174,7 @@ def _edit(user: str) -> int:
     path.write_text(before)
     status = _edit_until_good(path, before, user)
     if status and path.read_bytes() != before.encode():
-        warn(f"what you wrote is kept in {path}; `gqcron {path}` takes it")
+        warn(f"your text is saved in {path}; `gqcron {path}` installs it")
     else:
         shutil.rmtree(path.parent)
     return status
@@ -195,7 +198,7 @@ def _edit_until_good(path: Path, before: str, user: str) -> int:
             _open_editor(path)
             text = _text(path.read_bytes(), NAME)
             if text == before:
-                warn("nothing was changed")
+                warn("the crontab was not changed")
             else:
                 _tell(_set(text, NAME, user))
         except GqError as error:
@@ -210,8 +213,8 @@ def _open_editor(path: Path) -> None:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or EDITOR
     status = subprocess.run(["/bin/sh", "-c", f'{editor} "$1"', "sh", str(path)], check=False).returncode
     if status:
-        message = f"the editor `{editor}` ended with status {status}; the crontab is as it was"
-        raise Refusal("editor_failed", message, "VISUAL and EDITOR name another one")
+        message = f"the editor `{editor}` ended with status {status}; the crontab was not changed"
+        raise Refusal("editor_failed", message, "set VISUAL or EDITOR to another editor")
 
 
 def _tell(kept: CrontabInfo) -> None:
@@ -344,29 +347,29 @@ def _due(entries: Iterable[CronEntryInfo]) -> list[float]:
 
 COMMAND = Command(
     name="gqcron",
-    summary="Run commands as jobs again and again, by a crontab.",
+    summary="Run commands as jobs on a schedule, from a crontab.",
     operands="[FILE | -]",
     options=(
         Option(name="edit", letter="e", help="Edit the crontab in $VISUAL, $EDITOR or vi."),
         Option(name="list", letter="l", help="Print the crontab."),
-        Option(name="remove", letter="r", help="Remove it; jobs that it became go on."),
-        Option(name="ask", letter="i", help="Ask before it is removed."),
-        Option(name="user", letter="u", metavar="USER", help="That of another user."),
+        Option(name="remove", letter="r", help="Remove the crontab; jobs already queued continue."),
+        Option(name="ask", letter="i", help="Ask before removing the crontab."),
+        Option(name="user", letter="u", metavar="USER", help="Act on the crontab of this user."),
         Option(
             name="list-next",
             letter="n",
             metavar="[=COUNT]",
             if_bare="1",
-            help="When each entry is due next, in its zone.",
+            help="Show when each entry is due next, in its zone.",
         ),
-        Option(name="status", letter="s", help="How the last job of each entry stands, and what went wrong."),
-        Option(name="all", letter="a", help="Whose crontabs there are (operators)."),
+        Option(name="status", letter="s", help="Show the state of each entry's last job, and errors."),
+        Option(name="all", letter="a", help="List all crontabs (operators)."),
         JSON,
     ),
     run=run,
     details=(
-        "FILE takes the place of the crontab, - is standard input. Lines are those of crontab(5); lines that begin with"
-        " #GQ, #SCRON or #SBATCH hold options of gqsub for the next entry, and besides "
+        "FILE replaces the crontab; - is standard input. Lines have the form of crontab(5). Lines that begin with "
+        "#GQ, #SCRON or #SBATCH hold options for the next entry: those of gqsub, and "
         + ", ".join(f"--{one.name}={one.metavar}" for one in CRON_OPTIONS)
         + "."
     ),

@@ -26,7 +26,7 @@ def _show(arguments: Arguments) -> int:
         if word in (noun, f"{noun}s"):
             return show(Arguments(arguments, arguments.operands[1:]))
     if command := next((shown for noun, shown in _SHOWN_ELSEWHERE.items() if word in (noun, f"{noun}s")), ""):
-        raise UsageError("unknown_verb", f"`gqctl show` does not show `{word}`", f"use `{command}`")
+        raise UsageError("unknown_verb", f"`gqctl show` cannot show `{word}`", f"use `{command}`")
     return job.show(arguments)
 
 
@@ -41,7 +41,7 @@ def _verbs() -> dict[str, Command]:
             name="gqctl show",
             summary="Show all details of jobs, nodes or partitions.",
             operands="[job|node|partition] NAME...",
-            details="Without a noun the names are those of jobs.",
+            details="Without a noun, NAME is a job.",
             options=(JSON,),
             run=_show,
         ),
@@ -61,7 +61,7 @@ def _verbs() -> dict[str, Command]:
             name="gqctl user", summary="Assign users to accounts.", verbs=account.user_verbs, operands="VERB"
         ),
         "qos": Command(
-            name="gqctl qos", summary="Add, change and show classes of service.", verbs=qos.verbs, operands="VERB"
+            name="gqctl qos", summary="Add, change and show QOS (classes of service).", verbs=qos.verbs, operands="VERB"
         ),
         "limit": Command(
             name="gqctl limit",
@@ -77,7 +77,7 @@ def _verbs() -> dict[str, Command]:
         ),
         "token": Command(
             name="gqctl token",
-            summary="Create, list and revoke the tokens with which hosts join.",
+            summary="Create, list and revoke tokens that let hosts join.",
             verbs=token.verbs,
             operands="VERB",
         ),
@@ -88,7 +88,7 @@ def _verbs() -> dict[str, Command]:
             operands="VERB",
         ),
         "notice": Command(
-            name="gqctl notice", summary="Show the notifications about jobs.", verbs=notice.verbs, operands="VERB"
+            name="gqctl notice", summary="Show notifications about jobs.", verbs=notice.verbs, operands="VERB"
         ),
         **audit.commands(),
         **event.commands(),
@@ -99,7 +99,7 @@ COMMAND = Command(
     name="gqctl",
     summary="Change jobs, nodes, accounts, limits and keys.",
     operands="[NOUN] VERB",
-    details="For jobs the noun may be left out: `gqctl hold 12` is `gqctl job hold 12`.",
+    details="The noun `job` can be omitted: `gqctl hold 12` means `gqctl job hold 12`.",
     verbs=_verbs,
     named_here={"reload": "gqctl config reload", "reconfigure": "gqctl config reload"},
     unbuilt=(*job.UNBUILT, *_UNBUILT_NOUNS),

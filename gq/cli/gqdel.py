@@ -73,14 +73,14 @@ def _target(word: str) -> JobWord | _Step:
 
 def _refuse_nothing(arguments: Arguments, chosen: JobFilter, steps: list[_Step]) -> None:
     if chosen == _NO_FILTER and not steps:
-        raise UsageError("missing_operand", "nothing says which jobs", "name job ids, or use --me, --user, --name, ...")
+        raise UsageError("missing_operand", "no job given", "give job ids, or use --me, --user, --name, ...")
     if steps and any(arguments.has(name) for name in _FILTERS):
-        raise UsageError("contradiction", "steps are named by id, not by a filter", "leave the filter out")
+        raise UsageError("contradiction", "a filter cannot select steps", "give the step's id without a filter")
 
 
 def _refuse_batch_alone(arguments: Arguments) -> None:
     if arguments.has("batch") and not arguments.has("signal"):
-        raise UsageError("contradiction", "`--batch` says whom a signal reaches, and there is none", "add --signal=SIG")
+        raise UsageError("contradiction", "`--batch` works only with --signal", "add --signal=SIG")
 
 
 def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: Arguments) -> int:
@@ -141,10 +141,10 @@ COMMAND = Command(
     summary="Cancel jobs or steps, or send them a signal.",
     operands="[JOB|JOB_TASKS|JOB.STEP]...",
     details=(
-        "Several filters must all hold. Without --signal a job is cancelled: TERM, and KILL after the grace time. With"
-        " --signal its steps get that signal and it goes on. Unknown and ended jobs are passed over, which only a"
-        " terminal is told."
-        " JOB may be an array, a task of one (12_4), or several (12_[1-5,8])."
+        "A job must match all filters. Without --signal the job is cancelled: TERM, and KILL after the grace time. "
+        "With --signal the job's steps receive that signal and the job continues. Unknown and ended jobs are "
+        "skipped, with a message only on a terminal. JOB may be an array, one task (12_4), or several tasks "
+        "(12_[1-5,8])."
     ),
     options=(
         ME,
@@ -156,10 +156,10 @@ COMMAND = Command(
         ACCOUNT,
         QOS,
         Option(name="signal", letter="s", metavar="SIG", help="Send this signal to the job's steps instead."),
-        Option(name="batch", letter="b", help="The signal goes to the batch script only."),
-        Option(name="full", letter="f", help="The signal goes to the batch script and the steps."),
-        Option(name="quiet", letter="Q", help="Say nothing about unknown and ended jobs."),
-        Option(name="verbose", letter="v", help="Say what is done to which job."),
+        Option(name="batch", letter="b", help="Send the signal to the batch script only."),
+        Option(name="full", letter="f", help="Send the signal to the batch script and the steps."),
+        Option(name="quiet", letter="Q", help="Print nothing about unknown and ended jobs."),
+        Option(name="verbose", letter="v", help="Print what is done to each job."),
     ),
     run=run,
 )

@@ -190,17 +190,17 @@ def _summary(kind: str, gpus: Sequence[GpuInfo]) -> GpuSummary:
 
 COMMAND = Command(
     name="gqinfo",
-    summary="Show what the cluster has and what is free.",
+    summary="Show the cluster's resources and how many are free.",
     details=(
-        "The first line counts the free GPUs by type and names the largest gang that could start now. CPUS and GPUS"
-        " are free/all. With --Node each node is shown with what it enforces."
+        "The first line shows the free GPUs by type and the largest gang that could start now. CPUS and GPUS are "
+        "free/total. --Node shows each node with the limits that it enforces."
     ),
     options=(
-        Option(name="Node", letter="N", help="One line per node, with what it enforces."),
-        Option(name="isolation", help="What each node enforces, by function."),
+        Option(name="Node", letter="N", help="One line per node, with the limits that it enforces."),
+        Option(name="isolation", help="Show which limits each node enforces, by function."),
         Option(name="nodes", letter="n", metavar="NODES", help="Only these nodes (implies --Node)."),
         Option(name="partition", letter="p", metavar="NAMES", help="Only these partitions."),
-        Option(name="noheader", letter="h", help="No header line, and no line of free GPUs."),
+        Option(name="noheader", letter="h", help="Omit the header line and the line of free GPUs."),
         JSON,
     ),
     run=run,

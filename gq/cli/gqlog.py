@@ -45,7 +45,7 @@ class Target(msgspec.Struct, frozen=True):
 def parse_target(text: str) -> Target:
     job, dot, rank = text.partition(".")
     if dot and not rank.isdecimal():
-        raise UsageError("bad_job", f"`{text}` is not a job", "give its number, 12.3 for rank 3 of it, or `last`")
+        raise UsageError("bad_job", f"`{text}` is not a job", "give a job id, 12.3 for rank 3 of job 12, or `last`")
     job_id, task = (None, None) if job == LAST else read(one_job, job)
     return Target(job_id, task, int(rank) if dot else None)
 
@@ -53,7 +53,7 @@ def parse_target(text: str) -> Target:
 def run(arguments: Arguments) -> int:
     if len(arguments.operands) != 1:
         raise UsageError(
-            "one_job", f"gqlog shows one job, not {len(arguments.operands)}", "gqlog [-f] JOB[_TASK][.RANK]"
+            "one_job", f"gqlog takes exactly one job, not {len(arguments.operands)}", "gqlog [-f] JOB[_TASK][.RANK]"
         )
     target = parse_target(arguments.operands[0])
     stream = "error" if arguments.has("stderr") else "output"
@@ -90,11 +90,15 @@ def _access(client: Client, asked: AccessLog) -> LogAccess:
     [job] = found
     path = job.error_path if asked.stream == "error" and job.error_path else job.output_path
     if job.attempt and not path:  # the controller keeps to itself where the files of others are
-        message = f"job {_label(asked)} is {job.user}'s: its output is for its owner"
-        raise Refusal("not_owner", message, "ask them, or an operator")
+        message = f"job {_label(asked)} belongs to {job.user}; its output is only for its owner"
+        raise Refusal("not_owner", message, "ask the owner or an operator")
     if job.attempt and job.nodes and not os.path.exists(path):  # noqa: PTH110 - a Path costs more than the check
-        message = f"the output of job {_label(asked)} is in {path} on node {job.nodes[0]}, and not on this host"
-        raise Refusal("not_here", message, "a node shows it to other hosts for some minutes after the job's end")
+        message = f"the output of job {_label(asked)} is in {path} on node {job.nodes[0]}, not on this host"
+        raise Refusal(
+            "not_here",
+            message,
+            "log in to the node; it serves the file to other hosts only for some minutes after the job's end",
+        )
     return LogAccess(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -124,7 +128,7 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
     is_over = access.state not in ACTIVE_WORDS
     if not access.path and not is_over:
         message = f"job {_label(asked)} has no output yet: it is {access.state}"
-        raise Refusal("no_output", message, "`gqlog -f` waits for it, `gqwhy` says why")
+        raise Refusal("no_output", message, "`gqlog -f` waits for the output; `gqwhy` explains the wait")
     source = LogSource(client, access, asked)
     try:
         while data := source.read():
@@ -132,8 +136,10 @@ def _show(client: Client, asked: AccessLog, printer: Printer) -> int:
     except Refusal as refusal:
         return _tell_why_unreadable(client, access, source, refusal)
     if access.state == "PENDING" and not source.offset:
-        message = f"job {_label(asked)} is queued again; what it printed before is not in {access.path} on this host"
-        raise Refusal("no_output", message, "look on the node that it ran on, or follow its next run: `gqlog -f`")
+        message = (
+            f"job {_label(asked)} was requeued; the output of its earlier run is not in {access.path} on this host"
+        )
+        raise Refusal("no_output", message, "look on the node where it ran, or follow its next run with `gqlog -f`")
     printer.finish()
     if is_over and not source.offset and access.state != "COMPLETED":
         return _tell_why(client, access)
@@ -260,9 +266,7 @@ class Printer:
             self._write(self._own(self._rest))
         self.show_tail()
         if self._rank is not None and self._has_seen_line and not self._has_seen_label:
-            raise Refusal(
-                "no_labels", "the lines of this output do not tell whose they are", "run it by `gqrun --label`"
-            )
+            raise Refusal("no_labels", "the lines of this output have no rank", "run the command with `gqrun --label`")
 
     def _own(self, line: bytes) -> bytes:
         label, colon, text = line.partition(b": ")
@@ -291,18 +295,19 @@ COMMAND = Command(
     summary="Show the output of a job, or follow it from pending to its end.",
     operands="JOB[_TASK][.RANK]|last",
     options=(
-        Option(name="follow", letter="f", help="Go on until the job ends; returns its exit code."),
+        Option(name="follow", letter="f", help="Follow until the job ends; return its exit code."),
         Option(
             name="lines",
             letter="n",
             metavar="COUNT",
-            help="Only the last so many lines; with -f these and what follows.",
+            help="Only the last COUNT lines; with -f also new lines.",
         ),
-        Option(name="stderr", help="Its standard error (where that is a file of its own)."),
+        Option(name="stderr", help="The job's standard error, if it has its own file."),
     ),
     run=run,
     details=(
-        "12_4 is task 4 of array 12. With .RANK only the lines that `gqrun --label` marked with that rank. `last` is "
-        "your last job. The file is read here where this host sees it, else by the daemon of the node that wrote it."
+        "12_4 is task 4 of array 12. With .RANK, only the lines that `gqrun --label` marked with that rank. `last` is "
+        "your last job. The file is read on this host if it is visible here, otherwise by the node daemon of the "
+        "job's node."
     ),
 )

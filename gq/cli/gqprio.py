@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
         if not jobs:
             refuse_unknown_names(client, chosen)
     if not jobs and (chosen.job_ids or chosen.tasks):
-        raise Refusal("not_pending", "none of these jobs waits in the queue", "gqstat shows how they stand")
+        raise Refusal("not_pending", "none of these jobs is pending", "`gqstat` shows their states")
     if arguments.has("json"):
         write_json_list(map(_json, jobs))
     else:
@@ -110,11 +110,11 @@ def _show_weights(arguments: Arguments, weights: dict[str, float]) -> None:
 
 COMMAND = Command(
     name="gqprio",
-    summary="Show how the priority of pending jobs comes about.",
+    summary="Show how the priority of pending jobs is computed.",
     details=(
-        "Highest first. The points of the factors add up to the priority: each factor is between 0 and 1, times its"
-        " weight in gq.toml; on a terminal, those that give no job any points are left out. A job with a priority"
-        " that an operator gave has no other points."
+        "The highest priority comes first. The priority is the sum of the factors' points: each factor, between 0 and "
+        "1, times its weight in gq.toml. On a terminal, factors that give no job any points are omitted. A job "
+        "whose priority an operator set has no other points."
     ),
     options=(
         ME,
@@ -123,9 +123,9 @@ COMMAND = Command(
         PARTITION,
         ACCOUNT,
         QOS,
-        Option(name="norm", letter="n", help="The factors themselves, between 0 and 1."),
-        Option(name="weights", letter="w", help="The weights of the factors, and no jobs."),
-        Option(name="noheader", letter="h", help="No header line."),
+        Option(name="norm", letter="n", help="Show the factors themselves, between 0 and 1."),
+        Option(name="weights", letter="w", help="Show the weights of the factors, and no jobs."),
+        Option(name="noheader", letter="h", help="Omit the header line."),
         JSON,
     ),
     run=run,

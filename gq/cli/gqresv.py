@@ -17,7 +17,7 @@ _NAME = Option(name="name", metavar="NAME", help="Its name, also as an operand."
 _TEST = Option(name="test-only", help="Only say whether it can be had, and what it would keep.")
 _SKIP = Option(name="skip-conflicts", help="Of a series: leave out the times that cannot be had.")
 _QUIET = Option(name="quiet", help="Print nothing when all is well.")
-_NO_HEADER = Option(name="noheader", letter="h", help="No header line.")
+_NO_HEADER = Option(name="noheader", letter="h", help="Omit the header line.")
 _SINCE = Option(name="since", metavar="TIME", help="Also what ended since then, or within so long: 7d.")
 
 

@@ -126,8 +126,8 @@ def _refuse_job_options(arguments: Iterable[ParsedOption], job: JobWord) -> None
         if given.name in _FOR_NEW_JOBS:
             raise UsageError(
                 "not_for_steps",
-                f"{given.place} is for a new job, but this is a step of job {job}",
-                "leave it out; `env -u GQ_JOB_ID gqrun …` queues a job of its own",
+                f"{given.place} is only for a new job, but this is a step of job {job}",
+                "remove it; `env -u GQ_JOB_ID gqrun …` queues a new job",
             )
 
 
@@ -138,7 +138,9 @@ def _refuse_with_pty(options: Arguments) -> None:
         given = options.last(name)
         if given is not None:
             raise UsageError(
-                "contradiction", f"{given.place} and `--pty` exclude each other", "a terminal has one reader and writer"
+                "contradiction",
+                f"{given.place} and `--pty` exclude each other",
+                "with --pty, the terminal is the only input and output",
             )
 
 
@@ -181,7 +183,7 @@ def _run_job(client: Client, components: list[Arguments], commands: list[tuple[s
 def _refuse_selection(components: list[Arguments]) -> None:
     for component in components:
         if given := component.last("het-group"):
-            message = f"{given.place} chooses among the components of a job, and this is in none"
+            message = f"{given.place} selects components of a job, but gqrun was not started in a job"
             raise UsageError("no_choice", message, "use it inside a job, or with --jobid")
 
 
@@ -235,11 +237,11 @@ def step_request(options: Arguments, command: tuple[str, ...]) -> StepRequest:
     """Return the request for a step in an allocation, from the options."""
     wanted = resource_request(options)
     if wanted.gpu_type is not None:
-        message = f"a step has GPUs of its job's type; `{wanted.gpu_type}` cannot be chosen here"
+        message = f"a step uses GPUs of its job's type and cannot ask for type `{wanted.gpu_type}`"
         raise UsageError("no_choice", message, "give only a number of GPUs")
     if wanted.resources:
-        message = f"a step uses what its job has; `{wanted.resources[0].name}` cannot be asked for here"
-        raise UsageError("no_choice", message, "ask for it when the job is submitted")
+        message = f"a step uses its job's resources and cannot ask for `{wanted.resources[0].name}`"
+        raise UsageError("no_choice", message, "request it when you submit the job")
     if wanted.nodes_max not in (None, wanted.nodes_min):
         raise UsageError("no_choice", "a step has a fixed number of nodes", f"use --nodes={wanted.nodes_min}")
     bad_exit = options.last("kill-on-bad-exit")
@@ -268,7 +270,7 @@ def create_step(client: Client, job_id: int, request: StepRequest, note: Note) -
             if refusal.code != "step_waits":
                 raise
         if wait_s == _AT_ONCE_S:
-            note(f"the step waits for resources that other steps of job {job_id} hold")
+            note(f"the step is waiting for resources that other steps of job {job_id} hold")
         wait_s = _HELD_S
 
 
@@ -299,7 +301,11 @@ def _input(options: Arguments, directory: str) -> tuple[int | None, int | None]:
     if given.value.isdecimal():
         return 0, whole_number(given.value)
     if "%" in given.value:
-        raise bad_value(given, f"`{given.value}` holds a pattern", "all tasks of a step read the same file")
+        raise bad_value(
+            given,
+            f"`{given.value}` contains a pattern",
+            "give one file; all tasks of a step read the same file",
+        )
     path = os.path.join(directory, given.value)  # noqa: PTH118
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC), None
@@ -355,16 +361,16 @@ def _output(options: Arguments, created: StepCreated, environment: Mapping[str, 
 
 COMMAND = Command(
     name="gqrun",
-    summary="Run a command on the nodes of a job, as many times as it has tasks, with live output.",
+    summary="Run a command on the nodes of a job, once per task, with live output.",
     operands="COMMAND [ARGUMENT...] [: OPTIONS... COMMAND...]",
     options=shown_options(RUN),
     run=run,
     details=(
-        "Inside a job it starts a step on the job's nodes; several may run at once, each with CPUs and GPUs of its "
-        "own. Outside it queues a job, waits for it, runs the command and gives the job back.\n\n"
-        "Standard input goes to all tasks (--input RANK or none). Ctrl-C interrupts the tasks, twice within a second "
-        "kills them. Returns the highest exit code of the tasks, 128 + the signal for one that was killed; tasks that "
-        "were ended because another failed (--kill-on-bad-exit) do not count."
+        "Inside a job, gqrun starts a step on the job's nodes; several steps may run at once, each with its own CPUs "
+        "and GPUs. Outside a job, it queues a job, waits for it to start, runs the command and ends the job.\n\n"
+        "Standard input goes to all tasks (--input RANK or none). Ctrl-C interrupts the tasks; twice within a second "
+        "kills them. Returns the highest exit code of the tasks, or 128 + the signal for a task that a signal "
+        "killed. Tasks that were ended because another task failed (--kill-on-bad-exit) do not count."
     ),
     operands_end_options=True,
     returns_job_code=True,

@@ -159,22 +159,28 @@ def _json(line: ShareInfo) -> dict[str, JsonValue]:
 
 COMMAND = Command(
     name="gqshare",
-    summary="Show the fair-share tree: who is due how much, and who used it.",
+    summary="Show the fair-share tree: shares and usage of accounts and users.",
     details=(
-        "The accounts that you are in, those above them, and your own line. DUE is the part of the cluster that the"
-        " shares stand for, USED the part of all decayed usage; LEVELFS is the one against the other among siblings:"
-        " below 1 more was used than is due. FAIRSHARE, between 0 and 1, goes into the priority."
+        "Shows your accounts, their parent accounts, and your own line. DUE is the part of the cluster that the "
+        "shares grant; USED is the part of all decayed usage. LEVELFS compares both among siblings: below 1, more "
+        "was used than is due. FAIRSHARE, between 0 and 1, is a factor of the priority."
         "\n\n"
-        "With --guarantees: who holds how many GPUs, how many of them are guaranteed and borrowed, how many more may be"
-        " borrowed (idle: as many as are idle), and in what order accounts would give back what they borrowed."
+        "With --guarantees: the GPUs that each account holds, how many of them are guaranteed or borrowed, how many "
+        "more it may borrow (idle: as many as are idle), and the order in which borrowed GPUs are reclaimed."
     ),
     options=(
-        Option(name="account", letter="A", aliases=("accounts",), metavar="NAMES", help="Only these and below them."),
-        Option(name="user", letter="u", aliases=("users",), metavar="USERS", help="With the lines of these users."),
-        Option(name="all", letter="a", help="With the lines of all users."),
-        Option(name="guarantees", letter="g", help="Who borrows GPUs, and who would give them back first."),
-        Option(name="explain", metavar="USER", help="Say in words why this user stands where they stand."),
-        Option(name="noheader", letter="h", help="No header line."),
+        Option(
+            name="account",
+            letter="A",
+            aliases=("accounts",),
+            metavar="NAMES",
+            help="Only these accounts and those below them.",
+        ),
+        Option(name="user", letter="u", aliases=("users",), metavar="USERS", help="Include the lines of these users."),
+        Option(name="all", letter="a", help="Include the lines of all users."),
+        Option(name="guarantees", letter="g", help="Show borrowed GPUs and the order of reclaiming them."),
+        Option(name="explain", metavar="USER", help="Explain this user's fair share in words."),
+        Option(name="noheader", letter="h", help="Omit the header line."),
         JSON,
     ),
     run=run,

@@ -54,13 +54,17 @@ def run(arguments: Arguments) -> int:
     if arguments.has("accuracy"):
         return _accuracy(arguments)
     if arguments.has("since"):
-        raise UsageError("contradiction", "`--since` goes with `--accuracy`", "gqstat --accuracy --since=7d")
+        raise UsageError("contradiction", "`--since` works only with `--accuracy`", "gqstat --accuracy --since=7d")
     form = _form(arguments)
     query = _query(arguments)
     limit = arguments.integer("limit", at_least=1)
     sort = arguments.read("sort", parse_sort)
     if sort and arguments.has("start"):
-        raise UsageError("contradiction", "`--sort` and `--start` exclude each other", "--start sorts by the start")
+        raise UsageError(
+            "contradiction",
+            "`--sort` and `--start` exclude each other",
+            "remove --sort; --start sorts by the start",
+        )
     every_s = arguments.read("iterate", _interval_s)
     with controller() as client:
         while True:
@@ -83,7 +87,7 @@ def _interval_s(text: str) -> float:
     """Seconds between two lists."""
     seconds = parse_seconds(text)
     if seconds < 1:
-        raise ValueError(f"`{text}` is too short; the queue is shown once a second at most")
+        raise ValueError(f"`{text}` is too short; the minimum is 1 second")
     return seconds
 
 
@@ -107,7 +111,7 @@ def _show(arguments: Arguments, form: Format | None, pages: Iterable[Sequence[Jo
         columns = START_COLUMNS if arguments.has("start") else DEFAULT_COLUMNS
         _write_table(columns, _noting_asks(pages, asked), now, with_header)
         for job in asked[:MOST_ASKED]:
-            warn(f"note: somebody asks a favour of job {job_label(job)}: see `gqctl asks`")
+            warn(f"note: job {job_label(job)} has a request from another user: see `gqctl asks`")
 
 
 def _noting_asks(pages: Iterable[Sequence[JobInfo]], asked: list[JobInfo]) -> Iterator[Sequence[JobInfo]]:
@@ -141,7 +145,9 @@ def _form(arguments: Arguments) -> Format | None:
         raise UsageError("contradiction", "`--format` and `--Format` exclude each other", "give one of them")
     form = arguments.read("format", parse_codes)
     if form is not None and not any(piece.column for piece in form.pieces):
-        warn(f"note: `{arguments.text('format')[:40]}` has no code such as %i; -O takes names, such as jobid,state")
+        warn(
+            f"note: `{arguments.text('format')[:40]}` contains no code such as %i; use -O for names such as jobid,state"
+        )
     return form or arguments.read("Format", parse_fields)
 
 
@@ -199,7 +205,7 @@ def _refuse_unknown(client: Client, asked: JobFilter) -> None:
     if ask(client, ListJobs(filter=named), Jobs).jobs:
         return
     [word] = NamedJobs(asked.job_ids, asked.tasks).words()
-    hint = f"`gqacct -j {word}` shows jobs that ended a while ago"
+    hint = f"`gqacct -j {word}` shows jobs that have ended"
     refusal = Refusal("unknown_job", f"job {word} is not in the queue", hint)
     has_ended = not word.tasks or ask(client, QueryHistory(filter=named, with_steps=False), Jobs).jobs
     raise refusal if has_ended else missing_job(client, word, refusal)
@@ -209,9 +215,9 @@ COMMAND = Command(
     name="gqstat",
     summary="Show the queue.",
     details=(
-        "Without --states only jobs that have not ended are shown. In --format, %i is the job id, %t and %T the state,"
+        "Without --states, only jobs that have not ended are shown. In --format, %i is the job id, %t and %T the state,"
         " %j the name, %u the user, %P the partition, %M the run time, %l the time limit, %D the nodes, %R nodes or"
-        " reason; a width stands before the letter, with a dot to set to the right: %.18i."
+        " reason; a width goes before the letter, with a dot to align right: %.18i."
     ),
     options=(
         ME,
@@ -223,21 +229,22 @@ COMMAND = Command(
         NAME,
         ACCOUNT,
         QOS,
-        Option(name="array", letter="r", help="A line for each task of an array, also those that wait."),
-        Option(name="start", help="Pending jobs by when they are expected to start, and by when at the latest."),
-        Option(name="accuracy", help="How wrong the first estimates were of jobs that have started."),
-        Option(name="since", metavar="TIME", help="With --accuracy: started since then, or within so long (30d)."),
+        Option(name="array", letter="r", help="One line for each array task, also for pending tasks."),
+        Option(name="start", help="Pending jobs by expected start, with the latest likely start."),
+        Option(name="accuracy", help="Show how accurate the first start estimates were."),
+        Option(name="since", metavar="TIME", help="With --accuracy: jobs started after TIME (default: 30d ago)."),
         Option(
             name="sort",
             letter="S",
             metavar="FIELDS|queue",
-            help="By fields of --format or --Format, with - downwards: -Q,i; queue: as the jobs are to start.",
+            help="Sort by fields of --format or --Format, descending with -: -Q,i; queue: the order in which jobs "
+            "start.",
         ),
-        Option(name="limit", metavar="COUNT", help="At most so many jobs."),
+        Option(name="limit", metavar="COUNT", help="Show at most COUNT jobs."),
         Option(name="format", letter="o", metavar="FORMAT", help="Line format with Slurm's %-codes."),
-        Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name: jobid,state:20,gpus."),
-        Option(name="noheader", letter="h", help="No header line."),
-        Option(name="iterate", letter="i", metavar="SECONDS", help="Show again every so many seconds, or 5m."),
+        Option(name="Format", letter="O", metavar="FIELDS", help="Columns by name, with widths: jobid,state:20,gpus."),
+        Option(name="noheader", letter="h", help="Omit the header line."),
+        Option(name="iterate", letter="i", metavar="SECONDS", help="Show again every SECONDS, or 5m."),
         JSON,
     ),
     run=run,

@@ -98,7 +98,7 @@ def _note_options_of_script(args: tuple[str, ...]) -> None:
     found = [word for word in args if word.partition("=")[0] in names - {"-"}]
     if found:
         listed = ", ".join(f"`{word[:40]}`" for word in found[:3])
-        warn(f"note: {listed} after the script goes to the script; options of gqsub stand before it")
+        warn(f"note: {listed} follows the script and is passed to it; options of gqsub go before the script")
 
 
 def _send(stages: list[Stage], options: Arguments, arguments: Arguments) -> int:
@@ -164,7 +164,7 @@ def _scripts(arguments: Arguments) -> list[Script]:
     if not arguments.operands:
         raise UsageError("missing_operand", "`--chain` needs scripts", "gqsub --chain prep.sh train.sh eval.sh")
     if odd := next((word for word in arguments.operands if word.startswith("-")), ""):
-        raise UsageError("bad_operand", f"`{odd}` is no script", "options go before the scripts of a chain")
+        raise UsageError("bad_operand", f"`{odd}` is not a script", "give options before the scripts of a chain")
     return [_from_file((path,)) for path in arguments.operands]
 
 
@@ -193,7 +193,7 @@ def _from_file(operands: tuple[str, ...]) -> Script:
 
 def _from_stdin() -> Script:
     if sys.stdin.isatty():
-        warn("reading the script from the terminal; end it with Ctrl-D")
+        warn("reading the script from the terminal; press Ctrl-D at its end")
     data = sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1)
     _check(data, "stdin")
     return Script(data, SUB, "stdin", "stdin")
@@ -203,15 +203,19 @@ def _check(data: bytes, file: str) -> None:
     """Refuse what cannot be a batch script."""
     first_line = data.partition(b"\n")[0]
     if not data.strip():
-        raise Refusal("empty_script", f"`{file}` is empty", "a batch script begins with a line such as #!/bin/sh")
+        raise Refusal("empty_script", f"`{file}` is empty", "begin the script with a line such as #!/bin/sh")
     if not data.startswith(b"#!"):
-        hint = "the first line names the interpreter, for instance #!/bin/sh; to run a command, use --wrap 'COMMAND'"
-        raise Refusal("not_a_script", f"`{file}` does not begin with #!, so it is no batch script", hint)
+        hint = "begin it with the interpreter's line, such as #!/bin/sh; to run a command, use --wrap 'COMMAND'"
+        raise Refusal("not_a_script", f"`{file}` is not a batch script: it does not begin with #!", hint)
     if first_line.endswith(b"\r"):
-        raise Refusal("dos_script", f"`{file}` has DOS line ends, which its interpreter cannot read", "use dos2unix")
+        raise Refusal(
+            "dos_script",
+            f"`{file}` has DOS line endings, which its interpreter cannot read",
+            "convert it with dos2unix",
+        )
     if len(data) > MAX_SCRIPT_BYTES:
         rule = f"`{file}` is larger than {MAX_SCRIPT_BYTES // 1024**2} MiB"
-        raise Refusal("too_large", rule, "keep the data in a file of its own and let the script read it")
+        raise Refusal("too_large", rule, "move data into a separate file that the script reads")
 
 
 COMMAND = Command(
@@ -219,9 +223,9 @@ COMMAND = Command(
     summary="Queue a batch script and print its job id.",
     operands="[: OPTIONS...] [SCRIPT [ARGS...]] | --chain SCRIPT...",
     details=(
-        "Without SCRIPT (and without --wrap) the script is read from standard input. Lines that begin with #GQ or"
-        " #SBATCH before the script's first command hold options; variables GQSUB_<OPTION> win over them, and the"
-        " command line wins over both."
+        "Without SCRIPT and --wrap, the script is read from standard input. Lines that begin with #GQ or #SBATCH "
+        "before the script's first command hold options. Variables GQSUB_<OPTION> override them, and the command "
+        "line overrides both."
     ),
     options=(*options_of(SUB), JSON),
     run=run,

@@ -36,13 +36,13 @@ COMMAND = Command(
     summary="Wait until jobs have ended and return their exit code.",
     operands="JOB...",
     details=(
-        "Returns the job's exit code, 128 + signal if a signal ended it, 1 if it ended without either (cancelled while"
-        " pending, node lost). With several jobs it is the highest; 124 when --timeout ran out; 125 when the"
-        " controller was lost."
+        "Returns the job's exit code, 128 + signal if a signal ended the job, or 1 if it ended without either "
+        "(cancelled while pending, node lost). With several jobs, returns the highest code. Returns 124 after "
+        "--timeout, 125 if the controller was lost."
     ),
     options=(
         Option(name="any", help="Return as soon as one of the jobs has ended."),
-        Option(name="timeout", metavar="SECONDS", help="Give up after so many seconds, or 30s, 5m, 2h."),
+        Option(name="timeout", metavar="SECONDS", help="Give up after SECONDS, or 30s, 5m, 2h."),
         JSON,
     ),
     run=run,

@@ -93,8 +93,8 @@ def _end_of_array(job_id: int, parts: list[JobInfo]) -> Explanation:
         counts[part.state] = counts.get(part.state, 0) + (part.array_task_count or 1)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     state = next(iter(counts)) if len(counts) == 1 else Outcome.FAILED.value
-    why = f"all of its tasks are over: {told}"
-    hint = f"gqacct -j {job_id} shows them, gqwhy {job_id}_TASK tells of one"
+    why = f"all of its tasks have ended: {told}"
+    hint = f"gqacct -j {job_id} lists them; gqwhy {job_id}_TASK explains one"
     return Explanation(job_id=job_id, state=state, reason=Reason.NONE.value, why=why, hint=hint)
 
 
@@ -163,7 +163,7 @@ def _shortage_json(shortage: Shortage) -> dict[str, JsonValue]:
 
 COMMAND = Command(
     name="gqwhy",
-    summary="Say why a job waits, or how it ended, and what would help.",
+    summary="Explain why a job waits or how it ended, and what would help.",
     operands="JOB...",
     options=(JSON,),
     run=run,

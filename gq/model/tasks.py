@@ -37,7 +37,7 @@ def _span(text: str) -> int:
     last = first if match[2] is None else int(match[2])
     step = 1 if match[3] is None else int(match[3])
     if last < first:
-        raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
+        raise ValueError(f"`{text}` is reversed; use {last}-{first}")
     if last > MAX_TASK:
         raise ValueError(f"task {last} is over {MAX_TASK}, the largest number of a task")
     if step < 1:

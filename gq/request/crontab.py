@@ -26,9 +26,9 @@ from gq.request.options import SUB
 from gq.wire.crontab import CronJob
 
 CRON_OPTIONS = (
-    Option(name="cron-overlap", metavar="skip|allow", help="While its last job is not over: no other, or another."),
+    Option(name="cron-overlap", metavar="skip|allow", help="Whether to queue a job before the last one has ended."),
     Option(
-        name="cron-missed", metavar="skip|once", help="Due times in an outage: no job, or one for all of them.",
+        name="cron-missed", metavar="skip|once", help="After an outage: queue no job, or one for all missed.",
     ),
 )  # fmt: skip
 """Options of crontab entries, besides the options of `gqsub`."""
@@ -93,8 +93,8 @@ class _Reader:
 
     def end(self) -> None:
         if self._options_at:
-            message = f"{self._file}:{self._options_at}: these options belong to no entry: none follows"
-            self.complaints.append(UsageError("bad_crontab", message, "they hold for the next entry only"))
+            message = f"{self._file}:{self._options_at}: no entry follows these options"
+            self.complaints.append(UsageError("bad_crontab", message, "options apply to the next entry only"))
 
     def _read(self, number: int, line: str, source: str) -> None:
         if line.startswith("#"):
@@ -121,10 +121,10 @@ class _Reader:
                 "bad_crontab", f"{source}: `{SHELL}={value}` is not an absolute path", "for example /bin/sh"
             )
         if name == ZONE and value and not self._surroundings.has_zone(value):
-            message = f"{source}: `{value[:60]}` is no time zone"
+            message = f"{source}: `{value[:60]}` is not a time zone"
             raise UsageError("unknown_zone", message, f"for example {ZONE}=Europe/Berlin")
         if name == MAILTO:
-            hint = "`#GQ --mail-type=FAIL` above an entry sends mail; output goes where --output says"
+            hint = "`#GQ --mail-type=FAIL` above an entry sends mail; --output sets the file of its output"
             self.notes.append(f"{source}: {MAILTO} has no effect ({hint})")
         self._variables[name] = value
 
@@ -182,14 +182,14 @@ def _split(line: str, source: str) -> tuple[str, str]:
     count = 1 if line.startswith("@") else len(FIELDS)
     words = line.split(None, count)
     if len(words) <= count:
-        hint = "five fields and a command (0 20 * * 1-5 ./train.sh), or @daily and a command, or NAME=value"
-        raise UsageError("bad_crontab", f"{source}: `{line[:60]}` is no line of a crontab", hint)
+        hint = "write five fields and a command (0 20 * * 1-5 ./train.sh), @daily and a command, or NAME=value"
+        raise UsageError("bad_crontab", f"{source}: `{line[:60]}` is not a crontab line", hint)
     return " ".join(words[:count]), words[count]
 
 
 def _command(text: str, source: str) -> str:
     if _PERCENT.search(text):
-        message = f"{source}: `%` would begin a line of the command's input, which is not available here"
+        message = f"{source}: `%` marks input of the command in crontab(5), which gq does not support"
         raise UsageError("bad_crontab", message, r"write \% for a percent sign; the input comes from --input=FILE")
     return text.replace(r"\%", "%")
 
@@ -197,10 +197,10 @@ def _command(text: str, source: str) -> str:
 def _refuse_command_options(options: Iterable[ParsedOption]) -> None:
     for option in options:
         if option.name in COMMAND_OPTIONS:
-            raise bad_value(option, "that is for the command line", "leave it out of the crontab")
+            raise bad_value(option, "this option is only for the command line", "remove it from the crontab")
         if option.name in RELATIVE and not option.value.strip().lower().startswith("now"):
-            rule = f"`{option.value}` names one moment, and an entry is due again and again"
-            raise bad_value(option, rule, f"--{option.name}=now+2h counts from when it is due")
+            rule = f"`{option.value}` is a single moment, but an entry is due repeatedly"
+            raise bad_value(option, rule, f"use a relative time: --{option.name}=now+2h counts from each due time")
 
 
 def _overlap(text: str) -> Overlap:

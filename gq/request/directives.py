@@ -105,7 +105,9 @@ def option_line(line: str, source: str, more: Sequence[Option] = ()) -> OptionLi
     table = header_options() if mark == GQ else _sbatch_options()
     options, begins_another = _read_line(header_line, source, (*table, *more))
     if begins_another:
-        raise UsageError("bad_header", f"{source}: an entry has no components", "--role names parts of a job")
+        raise UsageError(
+            "bad_header", f"{source}: a crontab entry cannot have components", "use --role for the parts of a job"
+        )
     no_effect = frozenset(option.name for option in NO_EFFECT) if mark != GQ else frozenset()
     notes = tuple(f"{source}: {option.written} has no effect" for option in options if option.name in no_effect)
     return OptionLine(tuple(option for option in options if option.name not in no_effect), notes)
@@ -156,7 +158,9 @@ def _lines_outside_of_texts(script: str) -> Iterator[tuple[int, str]]:
 
 def _misspelt(place: str, line: str, mark: str, options: str) -> UsageError:
     rule = f"{place}: `{line[:60]}` is a comment, not a header line"
-    return UsageError("bad_header", rule, f"write `{mark} {options.strip()[:60]}`; `##` keeps it a comment")
+    return UsageError(
+        "bad_header", rule, f"write `{mark} {options.strip()[:60]}`, or begin it with `##` to keep it a comment"
+    )
 
 
 def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
@@ -168,11 +172,13 @@ def _refuse_misplaced(lines: Sequence[_Line], file: str, has_gq: bool) -> None:
         if line.misspelt:
             raise _misspelt(place, line.misspelt, line.mark, line.text)
         if line.mark in FOREIGN and not line.is_late:
-            rule = f"{place}: {line.mark} lines are not read in this version"
-            hint = f"write its options as {GQ} lines, for example `{GQ} --time=2h`; then {line.mark} lines may stay"
+            rule = f"{place}: this version does not read {line.mark} lines"
+            hint = (
+                f"write its options as {GQ} lines, for example `{GQ} --time=2h`; then the {line.mark} lines are ignored"
+            )
             raise UsageError("bad_header", rule, hint)
         if line.is_late and line.mark not in FOREIGN:
-            rule = f"{place}: this {line.mark} line stands after the first command of the script"
+            rule = f"{place}: this {line.mark} line comes after the first command of the script"
             raise UsageError("bad_header", rule, "move it up, above the first command")
 
 
@@ -201,7 +207,9 @@ def _words(text: str, source: str) -> list[str]:
         position = match.end() if match else position
         if match is None or (position < len(text) and not text[position].isspace()):
             raise UsageError(
-                "bad_header", f"{source}: a quotation mark or backslash has no partner", "close the quotes"
+                "bad_header",
+                f"{source}: a quotation mark is not closed, or a backslash ends the line",
+                "close the quotes",
             )
         words.append(_unquote(match[0]))
 

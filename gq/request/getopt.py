@@ -227,7 +227,7 @@ def whole_number(text: str, at_least: int | None = None, at_most: int | None = N
         raise ValueError(f"{word[:40]} is too {'small' if word.startswith('-') else 'large'}")
     number = int(word)
     if at_least is not None and number < at_least:
-        raise ValueError(f"{number} is too small; the least is {at_least}")
+        raise ValueError(f"{number} is too small; the minimum is {at_least}")
     if at_most is not None and number > at_most:
-        raise ValueError(f"{number} is too large; the most is {at_most}")
+        raise ValueError(f"{number} is too large; the maximum is {at_most}")
     return number

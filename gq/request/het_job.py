@@ -37,7 +37,7 @@ def het_job_request(components: Sequence[Arguments]) -> ResourceRequest:
         return resource_request(first)
     whole = resource_request(first)
     if whole.is_elastic:
-        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
+        raise UsageError("contradiction", "--elastic cannot be used with roles or components", "remove it")
     roles = [role for component in component_roles(components) for role in component]
     try:
         check_roles(role.name for role in roles)
@@ -75,8 +75,8 @@ def _refuse_whole_job_options(component: Arguments, first: Arguments) -> None:
         if given.name in ("switches", "licenses") or not (
             is_said or given.name in RESOURCE_NAMES or given.name in ("role", "job-name")
         ):
-            hint = "give it in the first component, before ` : ` or `hetjob`"
-            raise UsageError("contradiction", f"{given.place} is said of the whole job", hint)
+            hint = "move it to the first component, before ` : ` or `hetjob`"
+            raise UsageError("contradiction", f"{given.place} applies to the whole job", hint)
 
 
 # ── --role ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +103,7 @@ def _refuse_options_beside(arguments: Arguments, common: ResourceRequest) -> Non
         return
     of_roles = [given for given in arguments if given.name in RESOURCE_NAMES and given.name not in _ALLOWED_BESIDE]
     place = of_roles[0].place if of_roles else "a number"
-    raise UsageError("contradiction", f"{place} and `--role` exclude each other", "say it of each role")
+    raise UsageError("contradiction", f"{place} and `--role` exclude each other", "set it for each role")
 
 
 _ALLOWED_BESIDE = ("exclude", "exclusive", "constraint", "prefer", "data", "switches", "licenses")
@@ -114,16 +114,16 @@ def read_role(text: str) -> Role:
     head, *words = text.split(",")
     name, colon, count = head.partition(":")
     if not colon:
-        raise ValueError(f"`{text[:60]}` does not say how many tasks there are; {_FORM}")
+        raise ValueError(f"`{text[:60]}` does not give a number of tasks; {_FORM}")
     fields: dict[str, object] = {"ntasks": whole_number(count, at_least=1, at_most=MAX_TASKS)}
     values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         key = key.strip()
         if not equals or key not in _READERS:
-            raise ValueError(f"`{word[:60]}` is nothing that can be said of a role; use {', '.join(_READERS)}")
+            raise ValueError(f"`{word[:60]}` is not a setting of a role; use {', '.join(_READERS)}")
         if key in values:
-            raise ValueError(f"`{key}` is said twice of role `{name[:40]}`; say it once")
+            raise ValueError(f"`{key}` is given twice for role `{name[:40]}`; give it once")
         values[key] = value
         fields |= _READERS[key](value)
     if "mem" in values:
@@ -136,23 +136,23 @@ def _memory_of_tasks(mib: int, fields: dict[str, object]) -> dict[str, object]:
     cpus = fields.setdefault("cpus_per_task", 1)
     assert isinstance(cpus, int)
     if not mib:
-        raise ValueError("mem=0 means nothing of a task; say how much it needs")
+        raise ValueError("mem=0 is not allowed for a task; give the memory that it needs")
     return {"mem_per_cpu_mib": -(-mib // cpus)}
 
 
 def _as_role(name: str, request: ResourceRequest) -> Role:
     if request.most_gpus is not None:
-        message = f"--gpus={request.gpus}-{request.most_gpus} is of a job without components, on one node"
+        message = f"--gpus={request.gpus}-{request.most_gpus} (a range) cannot be used with components"
         raise UsageError("contradiction", message, "give one number of GPUs")
     if request.is_elastic:
-        raise UsageError("contradiction", "--elastic is of a job without roles or components", "leave it out")
+        raise UsageError("contradiction", "--elastic cannot be used with roles or components", "remove it")
     return as_role(name, request)
 
 
 def _gpus(text: str) -> dict[str, object]:
     gpus: Gpus = gpu_count(text)
     if gpus.max_number is not None:
-        raise ValueError("a range of GPUs is of a job without roles, on one node")
+        raise ValueError("a range of GPUs cannot be used with roles; give one number")
     return {"gpus_per_task": gpus.number} | ({"gpu_type": gpus.type} if gpus.type else {})
 
 
@@ -181,12 +181,14 @@ def selections(components: Sequence[Arguments]) -> list[tuple[str, ...]]:
     names = [name for names in found for name in names]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:
-        raise UsageError("contradiction", f"two components run in role `{twice}`", "name it in one of them only")
+        raise UsageError(
+            "contradiction", f"two components run in role `{twice}`", "name the role in one component only"
+        )
     for component in components[1:]:
         for given in component:
             if given.name not in ("role", "het-group"):
-                hint = "behind ` : ` there are --role or --het-group and a command; the rest is said before it"
-                raise UsageError("contradiction", f"{given.place} is said of the whole step", hint)
+                hint = "after ` : `, give only --role or --het-group and a command; give other options before it"
+                raise UsageError("contradiction", f"{given.place} applies to the whole step", hint)
     return found
 
 
@@ -196,8 +198,12 @@ def selected_roles(arguments: Arguments) -> tuple[str, ...]:
     for given in arguments.every("role"):
         for word in given.value.split(","):
             if ":" in word or "=" in word:
-                hint = "inside a job give its name only, as in --role worker"
-                raise bad_value(given, f"`{given.value}` describes a role, and the job has its roles already", hint)
+                hint = "inside a job, give only the name, as in --role worker"
+                raise bad_value(
+                    given,
+                    f"`{given.value}` describes a new role, but the roles of a job that has started cannot change",
+                    hint,
+                )
             try:
                 names.append(check_role_name(word.strip()))
             except ValueError as error:

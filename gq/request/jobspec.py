@@ -121,7 +121,7 @@ def _refuse_empty(arguments: Arguments) -> None:
     for name, example in _NOT_EMPTY.items():
         given = arguments.last(name)
         if given is not None and not given.value.strip(" ,"):
-            raise bad_value(given, "the value is empty", f"leave it out, or give a value: --{name}={example}")
+            raise bad_value(given, "the value is empty", f"remove it, or give a value: --{name}={example}")
 
 
 def _notify(arguments: Arguments) -> tuple[Target, ...]:
@@ -158,7 +158,7 @@ def _partition(text: str) -> str:
     if "," in text:
         raise not_available("a list of partitions")
     if not text.strip():
-        raise ValueError("a partition has a name")
+        raise ValueError("the partition name is empty")
     return text.strip()
 
 
@@ -186,7 +186,7 @@ def parse_array(text: str) -> Array:
         return Array(found, None, True)
     if percent and not throttle.isdecimal():
         rule = f"for example {tasks}%4, or {tasks}%auto for as many as there are idle GPUs"
-        raise ValueError(f"`%{throttle}` does not say how many tasks may run at once; {rule}")
+        raise ValueError(f"`%{throttle}` is not a number of tasks that may run at once; {rule}")
     return Array(found, whole_number(throttle, 1, MAX_TASK) if percent else None)
 
 
@@ -204,8 +204,8 @@ def _array(arguments: Arguments, sweep: Sweep) -> Array | None:
     if not array.tasks:
         return array._replace(tasks=format_tasks((1 << count) - 1))
     if given is not None and parse_tasks(array.tasks) >> count:
-        rule = f"the sweep has {count} combinations, the tasks 0-{count - 1}"
-        raise bad_value(given, f"`{given.value}` names tasks that the sweep has not", rule)
+        rule = f"the sweep has {count} combinations: tasks 0-{count - 1}"
+        raise bad_value(given, f"`{given.value}` names tasks outside the sweep", rule)
     return array
 
 
@@ -218,7 +218,7 @@ def _sweep(text: str) -> Sweep:
 def _fail_fast(arguments: Arguments) -> bool:
     given = arguments.last("fail-fast")
     if given is not None and not arguments.has("array") and not arguments.has("sweep"):
-        raise UsageError("contradiction", f"{given.place} is about the tasks of an array", "add --array=1-10")
+        raise UsageError("contradiction", f"{given.place} applies only to job arrays", "add --array=1-10")
     return given is not None
 
 
@@ -245,14 +245,14 @@ def parse_causes(text: str) -> tuple[str, ...]:
 def _resume_s(text: str) -> int:
     seconds = parse_duration_s(text)
     if seconds is None:
-        raise ValueError("a job is there again some time; for example 2min")
+        raise ValueError("the resume cost must be finite; for example 2min")
     return seconds
 
 
 def _grace_s(text: str) -> int:
     seconds = parse_duration_s(text)
     if seconds is None:
-        raise ValueError("a grace time ends some time; for example 20s")
+        raise ValueError("the grace time must be finite; for example 20s")
     return seconds
 
 
@@ -290,7 +290,7 @@ def refuse_unknown_code(given: ParsedOption) -> None:
     if code := unknown_code(given.value):
         known = ", ".join(f"%{letter}" for letter in CODES)
         rule = f"`{code}` in `{given.value[:60]}` is not a code of file patterns"
-        raise bad_value(given, rule, f"there are {known}; write %{code} for a percent sign")
+        raise bad_value(given, rule, f"use {known}; write %{code} for a percent sign")
 
 
 # ── environment ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,5 +318,5 @@ def _export_words(given: ParsedOption | None) -> list[str]:
     words = [word for word in given.value.split(",") if word]
     for word in words:
         if not re.fullmatch(_VARIABLE, word.partition("=")[0]):
-            raise bad_value(given, f"`{word}` is not the name of a variable", "use ALL, NONE, or NAME[=VALUE],...")
+            raise bad_value(given, f"`{word}` is not a variable name", "use ALL, NONE, or NAME[=VALUE],...")
     return words

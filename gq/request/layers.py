@@ -29,7 +29,7 @@ def input_variables(command: str, environ: Mapping[str, str]) -> list[ParsedOpti
             shown = [name.removeprefix(prefix) for name, option in known.items() if not option.is_unbuilt]
             close = nearest(variable.removeprefix(prefix), shown)
             hint = f"did you mean `{prefix}{close}`?" if close else f"`{command} --help` lists the options"
-            raise UsageError("unknown_option", f"`{variable}` in the environment names no option", hint)
+            raise UsageError("unknown_option", f"`{variable}` in the environment does not name an option", hint)
         given.extend(_from_variable(option, variable, environ[variable]))
     return given
 

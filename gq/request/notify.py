@@ -20,8 +20,8 @@ def targets(arguments: Arguments) -> tuple[Target, ...]:
     """Return the targets of all four options; empty: no notifications."""
     found = (*_by_notify(arguments), *_by_mail_type(arguments))
     if len(found) > MAX_TARGETS:
-        message = f"`--notify` is there {len(found)} times, and {MAX_TARGETS} targets are the most of a job"
-        raise UsageError("bad_value", message, "let one of them tell the others")
+        message = f"`--notify` is given {len(found)} times; a job can have at most {MAX_TARGETS} targets"
+        raise UsageError("bad_value", message, "remove some, or let one target forward to the others")
     return found
 
 
@@ -44,7 +44,7 @@ def _target(arguments: Arguments, index: int) -> Target:
     except ValueError as error:
         raise bad_value(given, str(error)) from error
     if len(found.to) > MAX_TO or not found.to.isprintable():
-        raise bad_value(given, f"it is not 1 to {MAX_TO} printable characters")
+        raise bad_value(given, f"the target must have 1 to {MAX_TO} printable characters")
     return found
 
 

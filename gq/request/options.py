@@ -235,7 +235,7 @@ _WHEN: tuple[JobOption, ...] = (
     ),
     JobOption(
         name="deadline", metavar="TIME",
-        help="The job must have ended by this time; it is not started too late for that, and is ended then.",
+        help="Deadline: the job is not started too late to end by this time, and is ended then.",
     ),
     JobOption(name="hold", letter="H", help="Queue the job held until `gqctl release`."),
     JobOption(

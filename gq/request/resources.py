@@ -38,7 +38,7 @@ _FIELDS = {option.name: option.sets for option in RESOURCE_OPTIONS}
 def resource_request(arguments: Arguments, base: ResourceRequest = NOTHING) -> ResourceRequest:
     """Return the resources that these options request; fields without an option are as in `base`."""
     if base.roles and resource_fields(arguments, base).keys() & RoleRequest.__struct_fields__:
-        message = "what the roles of a gang ask for cannot be changed once it is queued"
+        message = "the resources of a job with roles cannot be changed after submission"
         raise UsageError("contradiction", message, "cancel it with gqdel and submit it again")
     request = _with_gpus_for_tasks(arguments, msgspec.structs.replace(base, **resource_fields(arguments, base)))
     _refuse_contradictions(arguments, request)
@@ -92,7 +92,7 @@ def _span(text: str) -> tuple[int, int | None]:
     """Parse ``2-4`` → (2, 4), ``3`` → (3, None)."""
     low, dash, high = text.partition("-")
     if text[:1].isalpha():
-        raise ValueError(f"`{text}` is not a number of nodes; nodes are named by --nodelist={text}")
+        raise ValueError(f"`{text}` is not a number of nodes; use --nodelist={text} to name nodes")
     if dash and not (low.isdecimal() and high.isdecimal()):
         raise ValueError(f"`{text}` is not a range like 1-8")
     first = whole_number(low, 1, MAX_COUNT)
@@ -100,14 +100,14 @@ def _span(text: str) -> tuple[int, int | None]:
         return first, None
     last = whole_number(high, 1, MAX_COUNT)
     if last < first:
-        raise ValueError(f"`{text}` has its ends the wrong way round; use {last}-{first}")
+        raise ValueError(f"`{text}` is reversed; use {last}-{first}")
     return first, last
 
 
 def _some_memory_mib(text: str) -> int:
     mib = parse_memory_mib(text)
     if mib == 0:
-        raise ValueError("0 means nothing here; use --mem=0 for all memory of each node")
+        raise ValueError("0 is not allowed; use --mem=0 for all memory of each node")
     return mib
 
 
@@ -128,7 +128,9 @@ def _gpus(arguments: Arguments) -> _Fields:
         if gpus is None or given is None:
             continue
         if gpus.max_number is not None and name != "gpus":
-            raise bad_value(given, "a range of GPUs is of the whole job, on one node", f"use --gpus={_range(gpus)}")
+            raise bad_value(
+                given, "a range of GPUs applies to the whole job, on one node", f"use --gpus={_range(gpus)}"
+            )
         fields[field] = gpus.number
         if name == "gpus":
             fields["most_gpus"] = gpus.max_number
@@ -137,7 +139,7 @@ def _gpus(arguments: Arguments) -> _Fields:
             fields["gpu_type"] = gpus.type
     if len(typed) > 1:
         places = " and ".join(f"{given.place} ({kind})" for kind, given in typed.items())
-        raise UsageError("contradiction", f"{places} ask for different types of GPU", "a job has GPUs of one type")
+        raise UsageError("contradiction", f"{places} request different types of GPU", "a job has GPUs of one type")
     return fields
 
 
@@ -162,7 +164,7 @@ def _gres(text: str) -> Gpus | None:
     if not parts:
         return None
     if len(parts) > 1:
-        raise ValueError(f"`{text}` asks for GPUs twice; a job has GPUs of one type")
+        raise ValueError(f"`{text}` requests GPUs twice; a job has GPUs of one type")
     rest = parts[0].partition(":")[2]
     if not rest:
         return Gpus(1, None)
@@ -189,15 +191,15 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
     for option in RESOURCE_OPTIONS:
         given = arguments.last(option.name) if option.needs_gpus and not has_gpus else None
         if given is not None and getattr(request, option.sets):
-            raise bad_value(given, "the job asks for no GPUs", "add --gpus or --gpus-per-node")
+            raise bad_value(given, "the job requests no GPUs", "add --gpus or --gpus-per-node")
     given = arguments.last("fill-nodes")
     if given is not None and not request.gpus:
-        raise bad_value(given, "it is about GPUs that are dealt out over nodes", "add --gpus=COUNT")
+        raise bad_value(given, "it applies only to GPUs distributed over nodes", "add --gpus=COUNT")
     if request.is_elastic and (request.nodes_min or 1) >= (request.nodes_max or 0):
         given = arguments.last("elastic") or arguments.last("nodes")
         place = "--elastic" if given is None else given.place
-        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
-        raise UsageError("contradiction", f"{place} is of jobs that ask for a range of nodes", hint)
+        hint = "give the minimum, with which the job starts, and the maximum: --nodes=1-4 --elastic"
+        raise UsageError("contradiction", f"{place} requires a range of nodes", hint)
     max_nodes = request.nodes_max or request.nodes_min
     tasks_per_node = request.ntasks_per_node
     if (
@@ -207,8 +209,8 @@ def _refuse_contradictions(arguments: Arguments, request: ResourceRequest) -> No
         and request.ntasks > max_nodes * tasks_per_node
     ):
         message = f"{request.ntasks} tasks do not fit on {max_nodes} nodes with {tasks_per_node} tasks each"
-        raise UsageError("contradiction", message, "ask for more nodes, or for more tasks per node")
+        raise UsageError("contradiction", message, "request more nodes, or more tasks per node")
     overlap = sorted(set(request.nodelist) & set(request.exclude))
     if overlap:
         message = f"node `{overlap[0]}` is both in --nodelist and in --exclude"
-        raise UsageError("contradiction", message, "leave it out of one of them")
+        raise UsageError("contradiction", message, "remove it from one of them")

@@ -281,7 +281,7 @@ def test_the_output_of_a_job_of_somebody_else_is_said_to_be_theirs(run: Run, con
     assert run("gqlog", "7_1") == (
         1,
         "",
-        "error: job 7_1 is ada's: its output is for its owner\nhint: ask them, or an operator\n",
+        "error: job 7_1 belongs to ada; its output is only for its owner\nhint: ask the owner or an operator\n",
     )
 
 

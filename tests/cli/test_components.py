@@ -89,9 +89,9 @@ def test_roles_come_from_a_variable_and_the_command_line_takes_their_place(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-n1", ":", "-t5", "plain.sh"], "`-t` is said of the whole job"),
-        (["-n1", ":", "-n1", "-L", "a", "plain.sh"], "`-L` is said of the whole job"),
-        (["-p", "a", ":", "-p", "b", "plain.sh"], "`-p` is said of the whole job"),
+        (["-n1", ":", "-t5", "plain.sh"], "`-t` applies to the whole job"),
+        (["-n1", ":", "-n1", "-L", "a", "plain.sh"], "`-L` applies to the whole job"),
+        (["-p", "a", ":", "-p", "b", "plain.sh"], "`-p` applies to the whole job"),
         (["-n1", ":", "--bogus", "plain.sh"], "unknown option `--bogus`"),
         (["--chain", ":", "-n1", "plain.sh"], "`--chain` and ` : ` exclude each other"),
         (["--role=group1:1", ":", "-n1", "plain.sh"], "there are two roles `group1`"),
@@ -146,11 +146,11 @@ def test_components_of_a_step_name_roles_or_have_those_of_their_numbers() -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--role=a:2"], "`--role`: `a:2` describes a role, and the job has its roles already"),
+        (["--role=a:2"], "`--role`: `a:2` describes a new role, but the roles of a job that has started cannot change"),
         (["--role=1"], "`--role`: `1` cannot be a role's name"),
         (["--het-group=x"], "`--het-group`: `x` is not a whole number"),
         (["--role=a", "x", ":", "--role=a"], "two components run in role `a`"),
-        (["--role=a", "x", ":", "--role=b", "-n2"], "`-n` is said of the whole step"),
+        (["--role=a", "x", ":", "--role=b", "-n2"], "`-n` applies to the whole step"),
     ],
 )
 def test_what_a_step_cannot_select_is_refused(words: list[str], message: str) -> None:

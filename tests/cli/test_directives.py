@@ -135,7 +135,7 @@ def test_a_misspelt_header_line_is_refused_with_its_number(line: str, meant: str
         read_header(f"#!/bin/sh\n#SBATCH -n 3\n{line}\ntrue\n", "job.sh")
 
     assert caught.value.message == f"job.sh:3: `{line.strip()}` is a comment, not a header line"
-    assert caught.value.hint == f"write `{meant}`; `##` keeps it a comment"
+    assert caught.value.hint == f"write `{meant}`, or begin it with `##` to keep it a comment"
 
 
 def test_lines_of_slurm_do_not_count_beside_lines_of_gq_however_they_are_spelt() -> None:
@@ -150,7 +150,7 @@ def test_a_header_line_after_the_first_command_is_refused_with_its_number(mark: 
         read_header(script, "job.sh")
 
     number = script.splitlines().index(f"{mark} --gpus=1") + 1
-    assert caught.value.message == f"job.sh:{number}: this {mark} line stands after the first command of the script"
+    assert caught.value.message == f"job.sh:{number}: this {mark} line comes after the first command of the script"
     assert caught.value.hint == "move it up, above the first command"
 
 
@@ -171,7 +171,7 @@ def test_a_script_may_hold_another_script_with_header_lines(script: str) -> None
     ["#!/bin/bash\ncat <<EOF\nx\nEOF\n#GQ -n4\n", "#!/bin/bash\ncat <<<x\n#GQ -n4\n", "#!/usr/bin/perl\n1;\n#GQ -n4\n"],
 )
 def test_a_header_line_behind_a_text_is_refused(script: str) -> None:
-    with pytest.raises(UsageError, match="stands after the first command"):
+    with pytest.raises(UsageError, match="comes after the first command"):
         options(script)
 
 
@@ -228,7 +228,7 @@ def test_lines_of_another_system_are_refused_with_their_number(head: str, line: 
         read_header(f"#!/bin/sh\n{head}{line}\ntrue\n", "job.sh")
 
     mark = line.partition(" ")[0]
-    assert caught.value.message == f"job.sh:{3 if head else 2}: {mark} lines are not read in this version"
+    assert caught.value.message == f"job.sh:{3 if head else 2}: this version does not read {mark} lines"
     assert "write its options as #GQ lines" in caught.value.hint
 
 

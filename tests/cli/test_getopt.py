@@ -145,7 +145,7 @@ def test_a_number_that_is_too_long_to_read_is_said_to_be_too_large() -> None:
             whole_number(text)
 
 
-@pytest.mark.parametrize(("text", "rule"), [("0", "the least is 1"), ("9", "the most is 8")])
+@pytest.mark.parametrize(("text", "rule"), [("0", "the minimum is 1"), ("9", "the maximum is 8")])
 def test_a_number_out_of_bounds_is_told_the_bound(text: str, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         whole_number(text, 1, 8)

@@ -33,7 +33,7 @@ def test_outside_of_a_job_it_is_refused(run: Run, monkeypatch: pytest.MonkeyPatc
     done = run("gq", verb)
     assert (done.status, done.err) == (
         1,
-        "error: this is not inside a job: GQ_JOB_ID is not set\nhint: call it from the job's script\n",
+        "error: this is not inside a job: GQ_JOB_ID is not set\nhint: run it in the job's script\n",
     )
 
 

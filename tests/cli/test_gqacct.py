@@ -200,8 +200,8 @@ def test_ordinary_users_see_their_own_jobs_unless_they_ask_for_others(
         ),
         (
             "job_over",
-            "error: job 999 ended long ago, and the history has forgotten it\n"
-            "hint: `history.keep_jobs_days` in gq.toml says how long jobs are kept\n",
+            "error: job 999 ended long ago and is no longer in the history\n"
+            "hint: `history.keep_jobs_days` in gq.toml sets how long the history keeps jobs\n",
         ),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_step_that_a_job_never_had_is_an_error(run: Run, history: ScriptedCont
         (["-j", "abc"], "`-j`: `abc` is not a job id"),
         (["-S", "whenever"], "`-S`: `whenever` is not a time"),
         (["-S", "now", "-E", "now-1h"], "`--endtime` is before `--starttime`"),
-        (["tail"], "`tail` is not expected here"),
+        (["tail"], "unexpected argument `tail`"),
         (["-s", "XX"], "`-s`: `XX` is not a job state"),
     ],
 )

@@ -152,26 +152,26 @@ def test_what_has_no_effect_is_noted() -> None:
         ("0 0 30 2 * x", "crontab:1: `0 0 30 2 *` never comes"),
         ("@reboot x", "crontab:1: `@reboot` is no time that comes again"),
         ("@sometimes x", "crontab:1: `@sometimes` is no time that comes again"),
-        ("@daily", "crontab:1: `@daily` is no line of a crontab"),
-        ("0 20 * * *", "crontab:1: `0 20 * * *` is no line of a crontab"),
-        ("train.sh", "crontab:1: `train.sh` is no line of a crontab"),
-        ("0 0 * * * cat % hello", "crontab:1: `%` would begin a line of the command's input"),
+        ("@daily", "crontab:1: `@daily` is not a crontab line"),
+        ("0 20 * * *", "crontab:1: `0 20 * * *` is not a crontab line"),
+        ("train.sh", "crontab:1: `train.sh` is not a crontab line"),
+        ("0 0 * * * cat % hello", "crontab:1: `%` marks input of the command"),
         ("SHELL=bash", "crontab:1: `SHELL=bash` is not an absolute path"),
-        ("#\nCRON_TZ=Europe/Berln\n0 0 * * * x", "crontab:2: `Europe/Berln` is no time zone"),
+        ("#\nCRON_TZ=Europe/Berln\n0 0 * * * x", "crontab:2: `Europe/Berln` is not a time zone"),
         ("#GQ --gpus=x\n0 0 * * * x", "crontab:1: `--gpus`: `x` is not a whole number"),
         ("#GQ--gpus=1\n0 0 * * * x", "crontab:1: `#GQ--gpus=1` is a comment, not a header line"),
         ("# SBATCH -n4\n0 0 * * * x", "crontab:1: `# SBATCH -n4` is a comment, not a header line"),
         ("#GQ --gqus=1\n0 0 * * * x", "crontab:1: unknown option `--gqus`"),
         ("#GQ --cron-overlap=maybe\n0 0 * * * x", "crontab:1: `--cron-overlap`: `maybe` is not a choice"),
         ("#GQ --cron-missed=all\n0 0 * * * x", "crontab:1: `--cron-missed`: `all` is not a choice"),
-        ("#GQ --begin=18:00\n0 0 * * * x", "crontab:1: `--begin`: `18:00` names one moment"),
-        ("#GQ --wait\n0 0 * * * x", "crontab:1: `--wait`: that is for the command line"),
-        ("#GQ --if=true\n0 0 * * * x", "crontab:1: `--if`: that is for the command line"),
+        ("#GQ --begin=18:00\n0 0 * * * x", "crontab:1: `--begin`: `18:00` is a single moment"),
+        ("#GQ --wait\n0 0 * * * x", "crontab:1: `--wait`: this option is only for the command line"),
+        ("#GQ --if=true\n0 0 * * * x", "crontab:1: `--if`: this option is only for the command line"),
         ("#GQ --wrap=x\n0 0 * * * x", "crontab:1: unknown option `--wrap`"),
-        ("#GQ hetjob\n0 0 * * * x", "crontab:1: an entry has no components"),
+        ("#GQ hetjob\n0 0 * * * x", "crontab:1: a crontab entry cannot have components"),
         ("#GQ -N1 oops\n0 0 * * * x", "crontab:1: `oops` is not an option"),
         ("#GQ -w n1 -x n1\n0 0 * * * x", "crontab:2: node `n1` is both in --nodelist and in --exclude"),
-        ("0 0 * * * x\n#GQ -N1\n", "crontab:2: these options belong to no entry"),
+        ("0 0 * * * x\n#GQ -N1\n", "crontab:2: no entry follows these options"),
     ],
 )
 def test_each_complaint_names_its_line(text: str, said: str) -> None:
@@ -287,9 +287,9 @@ def test_a_file_that_is_wrong_is_complained_of_line_by_line_and_nothing_is_sent(
     result = run("gqcron", str(path))
     assert (result.status, result.out, controller.heard) == (2, "", [])
     errors = [line for line in result.err.splitlines() if line.startswith("error")]
-    assert errors == [f"error: {path}:1: `61` is not a minute", f"error: {path}:2: `* * x` is no line of a crontab"]
+    assert errors == [f"error: {path}:1: `61` is not a minute", f"error: {path}:2: `* * x` is not a crontab line"]
     path.write_bytes(b"0 0 * * * x\n0 0 * * * \xff\n")
-    assert run("gqcron", str(path)).err.startswith(f"error: {path}:2: this is not UTF-8")
+    assert run("gqcron", str(path)).err.startswith(f"error: {path}:2: the line is not UTF-8")
     assert run("gqcron", str(tmp_path / "none")).status == 1
 
 
@@ -309,7 +309,7 @@ def test_who_changes_nothing_sets_nothing(
     run: Run, kept: ScriptedController, editor: Callable[..., Path], tmp_path: Path
 ) -> None:
     editor(TEXT)
-    assert run("gqcron", "-e") == (0, "", "nothing was changed\n")
+    assert run("gqcron", "-e") == (0, "", "the crontab was not changed\n")
     assert kept.all(wire.SetCrontab) == [] and left_over(tmp_path) == []
 
 
@@ -338,7 +338,7 @@ def test_who_has_enough_keeps_what_was_written(
     say(monkeypatch, answer)
     result = run("gqcron", "-e")
     [path] = left_over(tmp_path)
-    assert result.status == 2 and f"what you wrote is kept in {path}" in result.err
+    assert result.status == 2 and f"your text is saved in {path}" in result.err
     assert path.read_text() == "61 * * * * x\n" and path.parent.stat().st_mode & 0o077 == 0
     assert kept.all(wire.SetCrontab) == []
 
@@ -415,11 +415,11 @@ def test_operators_see_whose_crontabs_there_are(run: Run, controller: ScriptedCo
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing says what to do"),
-        (["-e", "-r"], "there is more than one thing to do"),
-        (["-l", "file"], "there is more than one thing to do"),
-        (["-i", "-l"], "`--ask` is about removing"),
-        (["-n", "x"], "there is more than one thing to do"),
+        ([], "missing FILE or option"),
+        (["-e", "-r"], "more than one action is given"),
+        (["-l", "file"], "more than one action is given"),
+        (["-i", "-l"], "`--ask` works only with -r"),
+        (["-n", "x"], "more than one action is given"),
     ],
 )
 def test_a_command_line_that_says_too_little_or_too_much_is_refused(

@@ -308,5 +308,5 @@ def test_a_partition_that_does_not_exist_is_refused(run: Run, controller: Script
 
 
 def test_what_another_command_shows_is_named(run: Run) -> None:
-    told = "error: `gqctl show` does not show `config`\nhint: use `gqctl config show`\n"
+    told = "error: `gqctl show` cannot show `config`\nhint: use `gqctl config show`\n"
     assert run("gqctl", "show", "config") == (2, "", told)

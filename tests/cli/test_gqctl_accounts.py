@@ -67,7 +67,7 @@ def test_what_is_not_named_stays_as_it_is(run: Run, controller: ScriptedControll
         (["set", "nlp"], 2, "nothing says what to change"),
         (["set", "speech", "--shares=1"], 1, "account `speech` does not exist"),
         (["add"], 2, "NAME is missing"),
-        (["add", "nlp", "shares=2"], 2, "`shares=2` is one too many"),
+        (["add", "nlp", "shares=2"], 2, "unexpected argument `shares=2`"),
         (["add", "nlp", "--shares=x"], 2, "`--shares`: `x` is not a whole number"),
         (["add", "nlp", "--guarantee=many"], 2, "`--guarantee`: `many` is not a whole number"),
         (["show", "speech"], 1, "account `speech` does not exist"),

@@ -326,18 +326,18 @@ def test_a_caller_is_told_who_the_controller_takes_it_for(run: Run, controller: 
     ("words", "message"),
     [
         (["token"], "missing command after `gqctl token`"),
-        (["token", "create", "n1"], "`n1` is not expected here"),
+        (["token", "create", "n1"], "unexpected argument `n1`"),
         (["token", "create", "--ttl=unlimited"], "`--ttl`: `unlimited` is no time for a token"),
         (["token", "create", "--ttl=0"], "`--ttl`: `0` is no time for a token"),
         (["token", "create", "--ttl=soon"], "`--ttl`: `soon` is not a duration"),
         (["key"], "missing command after `gqctl key`"),
         (["key", "add"], "PUBLIC is missing"),
         (["key", "add", "abc"], "a public key has 40 characters, this has 3"),
-        (["key", "show", "ada"], "`ada` is not expected here"),
-        (["audit", "ada"], "`ada` is not expected here"),
+        (["key", "show", "ada"], "unexpected argument `ada`"),
+        (["audit", "ada"], "unexpected argument `ada`"),
         (["audit", "--since=then"], "`--since`: `then` is not a time"),
         (["audit", "--limit=0"], "`--limit`: 0 is too small"),
-        (["whoami", "me"], "`me` is not expected here"),
+        (["whoami", "me"], "unexpected argument `me`"),
     ],
 )
 def test_a_bad_command_line_is_refused_before_anything_is_asked(

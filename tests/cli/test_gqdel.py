@@ -125,13 +125,13 @@ def test_a_step_that_is_over_need_not_be_ended_but_cannot_be_signalled(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ([], 2, "nothing says which jobs"),
+        ([], 2, "no job given"),
         (["abc"], 2, "`abc` is not a job id"),
         (["7.x"], 2, "`x` is not a whole number"),
         (["-5"], 2, "unknown option `-5`"),
         (["-s", "NOSIG", "7"], 2, "`-s`: `NOSIG` is not a signal"),
-        (["-b", "7"], 2, "`--batch` says whom a signal reaches"),
-        (["-u", "ada", "7.0"], 2, "steps are named by id"),
+        (["-b", "7"], 2, "`--batch` works only with --signal"),
+        (["-u", "ada", "7.0"], 2, "a filter cannot select steps"),
         (["7_x"], 2, "`x` is not a task or a range of tasks"),
         (["7_[1-3].0"], 2, "`7_[1-3]` names several tasks"),
     ],

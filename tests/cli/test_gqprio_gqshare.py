@@ -114,7 +114,7 @@ def test_jobs_that_do_not_wait_are_said_not_to(run: Run, controller: ScriptedCon
     assert run("gqprio", "-j", "7") == (
         1,
         "",
-        "error: none of these jobs waits in the queue\nhint: gqstat shows how they stand\n",
+        "error: none of these jobs is pending\nhint: `gqstat` shows their states\n",
     )
 
 

@@ -209,7 +209,7 @@ def test_a_single_job_that_has_ended_is_no_error(run: Run, controller: ScriptedC
         (["-O", "bogusfield"], "`-O`: `bogusfield` is not a field"),
         (["-o", "%i", "-O", "jobid"], "`--format` and `--Format` exclude each other"),
         (["-w", "n[1"], "`-w`: `n[1` is not a node list"),
-        (["12"], "`12` is not expected here"),
+        (["12"], "unexpected argument `12`"),
     ],
 )
 def test_a_bad_command_line_is_refused_before_anything_is_asked(
@@ -310,7 +310,7 @@ def test_percent_codes_give_what_squeue_gives(text: str, line: str) -> None:
 
 def test_a_format_without_a_code_is_noted_and_written_as_text(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListJobs, jobs(RUNNING))
-    note = "note: `JobID,State` has no code such as %i; -O takes names, such as jobid,state\n"
+    note = "note: `JobID,State` contains no code such as %i; use -O for names such as jobid,state\n"
 
     assert run("gqstat", "-h", "--format=JobID,State") == (0, "JobID,State\n", note)
     assert run("gqstat", "-h", "--format=%i") == (0, "5\n", "")

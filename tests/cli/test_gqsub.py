@@ -100,7 +100,7 @@ def test_an_environment_variable_that_is_no_text_is_left_out_and_said_so(
 
     assert (result.status, result.err) == (
         0,
-        "the variable 'ODD' is not UTF-8 and is left out of the job's environment\n",
+        "the variable 'ODD' is not UTF-8 and is not passed to the job\n",
     )
     assert "ODD" not in queue.the(wire.Submit).environment
 
@@ -223,10 +223,10 @@ def test_wait_returns_what_the_job_returned(
     [
         (b"", "`bad.sh` is empty", "#!/bin/sh"),
         (b" \n", "`bad.sh` is empty", "#!/bin/sh"),
-        (b"echo hi\n", "`bad.sh` does not begin with #!, so it is no batch script", "--wrap"),
-        (b"\0\x7fELF", "`bad.sh` does not begin with #!", "--wrap"),
-        (b"#!/bin/sh\r\necho\r\n", "`bad.sh` has DOS line ends", "dos2unix"),
-        (b"#!/bin/sh\n#" + b"x" * wire.MAX_SCRIPT_BYTES, "`bad.sh` is larger than 4 MiB", "file of its own"),
+        (b"echo hi\n", "`bad.sh` is not a batch script: it does not begin with #!", "--wrap"),
+        (b"\0\x7fELF", "`bad.sh` is not a batch script", "--wrap"),
+        (b"#!/bin/sh\r\necho\r\n", "`bad.sh` has DOS line endings", "dos2unix"),
+        (b"#!/bin/sh\n#" + b"x" * wire.MAX_SCRIPT_BYTES, "`bad.sh` is larger than 4 MiB", "separate file"),
     ],
     ids=["empty", "blank", "no interpreter", "binary", "dos", "large"],
 )
@@ -270,20 +270,20 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["--bogus", "job.sh"], 2, "unknown option `--bogus`"),
         (["--sweep=a", "job.sh"], 2, "`--sweep`: `a` is not NAME=VALUE,..."),
         (["--sweep=PATH=a,b", "job.sh"], 2, "`--sweep`: `PATH` means something to every program of the job"),
-        (["--sweep=a=1,2", "--array=0-2", "job.sh"], 2, "`--array`: `0-2` names tasks that the sweep has not"),
-        (["--sweep=a=1,2", "--array=%x", "job.sh"], 2, "`--array`: `%x` does not say how many tasks may run at once"),
+        (["--sweep=a=1,2", "--array=0-2", "job.sh"], 2, "`--array`: `0-2` names tasks outside the sweep"),
+        (["--sweep=a=1,2", "--array=%x", "job.sh"], 2, "`--array`: `%x` is not a number of tasks that may run at once"),
         (["--licenses=a:x", "job.sh"], 2, "`--licenses`: `x` is not a whole number"),
         (["-C", "a&", "job.sh"], 2, "`-C`: at position 3, `the end` where a feature or an attribute was expected"),
-        (["--role=ps", "job.sh"], 2, "`--role`: `ps` does not say how many tasks there are"),
-        (["--array=3-1", "job.sh"], 2, "`--array`: `3-1` has its ends the wrong way round"),
+        (["--role=ps", "job.sh"], 2, "`--role`: `ps` does not give a number of tasks"),
+        (["--array=3-1", "job.sh"], 2, "`--array`: `3-1` is reversed"),
         (["--array=1-3%0", "job.sh"], 2, "`--array`: 0 is too small"),
         (["--array=%auto", "job.sh"], 2, "`--array`: `%auto` names no tasks"),
-        (["--fail-fast", "job.sh"], 2, "`--fail-fast` is about the tasks of an array"),
-        (["-d", "afterok:1_[5-2]", "job.sh"], 2, "`-d`: `5-2` has its ends the wrong way round"),
+        (["--fail-fast", "job.sh"], 2, "`--fail-fast` applies only to job arrays"),
+        (["-d", "afterok:1_[5-2]", "job.sh"], 2, "`-d`: `5-2` is reversed"),
         (["-d", "afterok:1_[1-1001]", "job.sh"], 2, "`-d`: it names 1001 jobs"),
         (["-d", "afterok:1_1-3", "job.sh"], 2, "`-d`: `1_1-3` is not the id of a job"),
-        (["--array=1-10%", "job.sh"], 2, "`--array`: `%` does not say how many tasks may run at once"),
-        (["--array=1-10%x", "job.sh"], 2, "`--array`: `%x` does not say how many tasks may run at once"),
+        (["--array=1-10%", "job.sh"], 2, "`--array`: `%` is not a number of tasks that may run at once"),
+        (["--array=1-10%x", "job.sh"], 2, "`--array`: `%x` is not a number of tasks that may run at once"),
         (["-d", "afterok", "job.sh"], 2, "`-d`: afterok needs the id of a job, as in afterok:123"),
         (["-d", "soon:1", "job.sh"], 2, "`-d`: `soon` is not a kind of dependency"),
         (["-d", "26", "job.sh"], 2, "`-d`: `26` is not a kind of dependency\nhint: did you mean afterok:26?"),
@@ -293,13 +293,13 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
             2,
             "`-d`: `aftreok` is not a kind of dependency\nhint: did you mean afterok:26?",
         ),
-        (["--licenses=", "job.sh"], 2, "`--licenses`: the value is empty\nhint: leave it out, or give a value"),
+        (["--licenses=", "job.sh"], 2, "`--licenses`: the value is empty\nhint: remove it, or give a value"),
         (["--constraint= ", "job.sh"], 2, "`--constraint`: the value is empty"),
         (["--gres=,", "job.sh"], 2, "`--gres`: the value is empty"),
         (
             ["-o", "a-%q.log", "job.sh"],
             2,
-            "`-o`: `%q` in `a-%q.log` is not a code of file patterns\nhint: there are %j,",
+            "`-o`: `%q` in `a-%q.log` is not a code of file patterns\nhint: use %j,",
         ),
         (["-e", "%Y.log", "job.sh"], 2, "`-e`: `%Y` in `%Y.log` is not a code of file patterns"),
         (["--notify=command:no-such-program x", "job.sh"], 1, "--notify: the program `no-such-program` does not exist"),
@@ -310,7 +310,7 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["--deadline=soon", "job.sh"], 2, "`--deadline`: "),
         (["--kill-on-invalid-dep=maybe", "job.sh"], 2, "`--kill-on-invalid-dep`: `maybe` is not a choice"),
         (["--if= ", "job.sh"], 2, "`--if`: the command is empty"),
-        (["--chain", "job.sh", "--flag"], 2, "`--flag` is no script"),
+        (["--chain", "job.sh", "--flag"], 2, "`--flag` is not a script"),
         (["--chain"], 2, "`--chain` needs scripts"),
         (["--chain", "--wrap=true"], 2, "`--chain` and `--wrap` exclude each other"),
         (["-t", "soon", "job.sh"], 2, "`-t`: `soon` is not a duration"),
@@ -384,7 +384,7 @@ def test_a_job_names_its_reservation_on_the_command_line_or_in_its_script(
         (["-o", "/no/%j.log"], "the directory `/no` of the output file does not exist on this host"),
         (["-o", "no/%j/x.log"], "the directory `{here}/no` of the output file does not exist on this host"),
         (["-e", "/no/e.log"], "the directory `/no` of the error file does not exist on this host"),
-        (["-i", "in.txt"], "the input `{here}/in.txt` does not exist on this host"),
+        (["-i", "in.txt"], "the input file `{here}/in.txt` does not exist on this host"),
         (["-D", "/no/such"], "the working directory `/no/such` does not exist on this host"),
     ],
 )
@@ -401,7 +401,7 @@ def test_an_output_directory_that_may_not_be_written_is_warned_of(
 ) -> None:
     assert (
         run("gqsub", "-o", "/%j.out", "job.sh").err
-        == "warning: you may not write into `/`, where the output file goes\n"
+        == "warning: you cannot write to `/`, the directory of the output file\n"
     )
 
 
@@ -416,7 +416,7 @@ def test_what_is_there_is_not_warned_of(run: Run, queue: ScriptedController, her
 def test_an_option_after_the_script_is_noted_to_be_an_argument_of_it(
     run: Run, queue: ScriptedController, here: Path, option: str
 ) -> None:
-    note = f"note: `{option}` after the script goes to the script; options of gqsub stand before it\n"
+    note = f"note: `{option}` follows the script and is passed to it; options of gqsub go before the script\n"
 
     assert run("gqsub", "job.sh", option, "2") == (0, "Submitted batch job 123\n", note)
     assert queue.the(wire.Submit).spec.args == (option, "2")

@@ -341,8 +341,8 @@ def test_of_an_array_that_has_left_memory_the_ends_are_counted(run: Run, control
     controller.on(wire.QueryHistory, jobs(record, *tasks))
 
     assert run("gqwhy", "7").lines == [
-        "all of its tasks are over: 3 CANCELLED, 1 COMPLETED, 1 FAILED",
-        "hint: gqacct -j 7 shows them, gqwhy 7_TASK tells of one",
+        "all of its tasks have ended: 3 CANCELLED, 1 COMPLETED, 1 FAILED",
+        "hint: gqacct -j 7 lists them; gqwhy 7_TASK explains one",
     ]
     assert json.loads(run("gqwhy", "--json", "7").out)[0]["state"] == "FAILED"
 

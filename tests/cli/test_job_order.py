@@ -67,7 +67,7 @@ def test_a_queue_longer_than_an_answer_is_sorted_by_state_and_priority(
         (["-S", ""], "error: `-S`: no field is named\nhint: for example -Q,i or queue\n"),
         (
             ["-S", "i", "--start"],
-            "error: `--sort` and `--start` exclude each other\nhint: --start sorts by the start\n",
+            "error: `--sort` and `--start` exclude each other\nhint: remove --sort; --start sorts by the start\n",
         ),
     ],
 )

@@ -125,30 +125,31 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["-N0"], "`-N`: 0 is too small", "the least is 1"),
-        (["-N4-2"], "`-N`: `4-2` has its ends the wrong way round", "use 2-4"),
+        (["-N0"], "`-N`: 0 is too small", "the minimum is 1"),
+        (["-N4-2"], "`-N`: `4-2` is reversed", "use 2-4"),
         (["-N2-"], "`-N`: `2-` is not a range like 1-8", ""),
         (["-nx"], "`-n`: `x` is not a whole number", ""),
-        (["-c-1"], "`-c`: -1 is too small", "the least is 1"),
+        (["-c-1"], "`-c`: -1 is too small", "the minimum is 1"),
         (["--mem=lots"], "`--mem`: `lots` is not a memory size", "use a whole number"),
         (["--mem=-5"], "`--mem`: `-5` is not a memory size", "use a whole number"),
-        (["--mem-per-cpu=0"], "`--mem-per-cpu`: 0 means nothing here", "use --mem=0"),
+        (["--mem-per-cpu=0"], "`--mem-per-cpu`: 0 is not allowed", "use --mem=0"),
         (["-Ga100"], "`-G`: `a100` is not a whole number", ""),
-        (["-G-1"], "`-G`: -1 is too small", "the least is 0"),
+        (["-G-1"], "`-G`: -1 is too small", "the minimum is 0"),
         (["-G", "a 100:1"], "`-G`: `a 100:1` is not [TYPE:]COUNT", "for example"),
         (["-G", "a100:1", "--gpus-per-node=h100:1"],
-         "`-G` (a100) and `--gpus-per-node` (h100) ask for different", "one type"),
-        (["--gpus-per-node=1-4"], "`--gpus-per-node`: a range of GPUs is of the whole job, on one node", "--gpus=1-4"),
+         "`-G` (a100) and `--gpus-per-node` (h100) request different", "one type"),
+        (["--gpus-per-node=1-4"], "`--gpus-per-node`: a range of GPUs applies to the whole job, on one "
+            "node", "--gpus=1-4"),
         (["-G1-x"], "`-G`: `1-x` is not a range like 1-8", ""),
-        (["-N2", "--elastic"], "`--elastic` is of jobs that ask for a range of nodes", "--nodes=1-4 --elastic"),
-        (["--elastic"], "`--elastic` is of jobs that ask for a range of nodes", "--nodes=1-4 --elastic"),
-        (["-G8-1"], "`-G`: `8-1` has its ends the wrong way round", "1-8"),
-        (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job asks for no GPUs", "add --gpus"),
-        (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job asks for no GPUs", "add --gpus"),
+        (["-N2", "--elastic"], "`--elastic` requires a range of nodes", "--nodes=1-4 --elastic"),
+        (["--elastic"], "`--elastic` requires a range of nodes", "--nodes=1-4 --elastic"),
+        (["-G8-1"], "`-G`: `8-1` is reversed", "1-8"),
+        (["--cpus-per-gpu=2"], "`--cpus-per-gpu`: the job requests no GPUs", "add --gpus"),
+        (["--mem-per-gpu=2G", "-G0"], "`--mem-per-gpu`: the job requests no GPUs", "add --gpus"),
         (["-N2", "--ntasks-per-node=2", "-n5"], "5 tasks do not fit on 2 nodes with 2 tasks each", "more nodes"),
         (["-n7", "--ntasks-per-gpu=2"], "--ntasks=7 is not a multiple of --ntasks-per-gpu=2", "--ntasks=8"),
         (["-w", "n[1-"], "`-w`: `n[1-` is not a node list", ""),
-        (["-w", "n[1-3]", "-x", "n2"], "node `n2` is both in --nodelist and in --exclude", "leave it out"),
+        (["-w", "n[1-3]", "-x", "n2"], "node `n2` is both in --nodelist and in --exclude", "remove it"),
         (["--exclusive=maybe"], "`--exclusive`: `maybe` is not a choice", "use one of"),
     ],
 )  # fmt: skip
@@ -221,7 +222,7 @@ def test_the_warning_signal_is_read_in_all_forms(text: str, expected: SignalSpec
         (["-J", "a\nb"], "`-J`: `a\nb` cannot be a job's name"),
         (["-J", "x" * 300], "`-J`: "),
         (["-o", ""], "`-o`: `` is not a file name"),
-        (["-p", ""], "`-p`: a partition has a name"),
+        (["-p", ""], "`-p`: the partition name is empty"),
     ],
 )
 def test_other_values_that_make_no_sense_are_refused(words: list[str], message: str) -> None:
@@ -261,7 +262,7 @@ def test_export_takes_what_it_names(value: str | None, expected: dict[str, str])
 
 @pytest.mark.parametrize("value", ["A B", "ALL,1=2", "A,=1"])
 def test_export_refuses_what_cannot_be_a_variable(value: str) -> None:
-    with pytest.raises(UsageError, match="is not the name of a variable"):
+    with pytest.raises(UsageError, match="is not a variable name"):
         exported_environment(ParsedOption("export", value, "--export"), ENVIRON)
 
 

@@ -39,7 +39,7 @@ def test_a_misspelt_value_names_the_value_that_was_meant(run: Run, words: tuple[
 def test_nodes_by_name_where_a_number_is_wanted_name_the_option_for_them(run: Run) -> None:
     result = run("gqresv", "create", "x", "--nodes=n1", "--start=now", "--duration=1h")
 
-    assert result.err == ("error: `--nodes`: `n1` is not a number of nodes\nhint: nodes are named by --nodelist=n1\n")
+    assert result.err == ("error: `--nodes`: `n1` is not a number of nodes\nhint: use --nodelist=n1 to name nodes\n")
 
 
 @pytest.mark.usefixtures("location")

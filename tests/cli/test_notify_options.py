@@ -68,8 +68,8 @@ def test_slurms_words_that_ask_for_nothing_ask_for_nothing(words: tuple[str, ...
         (("--notify=mail", "--notify-on=often"), "`often` is none of begin, end"),
         (("--notify=mail", "--notify-on=none,end"), "says none and something"),
         (("--mail-type=END,SOMETIMES",), "`SOMETIMES` is none of ALL"),
-        (("--notify=webhook:https://a/\x1b[2J",), "not 1 to 2048 printable characters"),
-        (("--notify=mail",) * 9, "8 targets are the most"),
+        (("--notify=webhook:https://a/\x1b[2J",), "must have 1 to 2048 printable characters"),
+        (("--notify=mail",) * 9, "at most 8 targets"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_way_out(words: tuple[str, ...], said: str) -> None:

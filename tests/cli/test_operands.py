@@ -38,7 +38,7 @@ def test_a_job_a_task_and_a_range_of_tasks(text: str, job_id: int, tasks: str) -
         ("7_[]", "`` is not a task"),
         ("7_[1", r"`\[1` is not a task"),
         ("7_x", "`x` is not a task"),
-        ("7_5-1", "`5-1` has its ends the wrong way round; use 1-5"),
+        ("7_5-1", "`5-1` is reversed; use 1-5"),
         ("7_1-9:0", "`1-9:0` has a step of 0"),
         ("7_2000000", "task 2000000 is over 1000000"),
     ],
@@ -50,7 +50,7 @@ def test_what_is_no_job_is_refused_with_what_would_be(text: str, message: str) -
 
 def test_where_one_job_is_wanted_several_tasks_are_refused() -> None:
     assert (one_job("7"), one_job("7_0"), one_job("7_[4]")) == ((7, None), (7, 0), (7, 4))
-    with pytest.raises(ValueError, match=r"`7_\[4,9\]` names several tasks; name one, such as 7_4"):
+    with pytest.raises(ValueError, match=r"`7_\[4,9\]` names several tasks; give one, such as 7_4"):
         one_job("7_[4,9]")
 
 

@@ -176,7 +176,7 @@ def test_a_variable_that_names_no_option_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         input_variables(SUB, {"GQSUB_TIEM": "5"})
 
-    assert caught.value.message == "`GQSUB_TIEM` in the environment names no option"
+    assert caught.value.message == "`GQSUB_TIEM` in the environment does not name an option"
     assert caught.value.hint == "did you mean `GQSUB_TIME`?"
 
 

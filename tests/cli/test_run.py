@@ -347,7 +347,7 @@ def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
 
 
 def test_there_is_no_completion_for_an_unknown_shell(run: Run) -> None:
-    assert run("gqsub", "--completion", "tcsh").err.startswith("error: there is no completion for `tcsh`\n")
+    assert run("gqsub", "--completion", "tcsh").err.startswith("error: no completion for shell `tcsh`\n")
 
 
 @pytest.mark.parametrize(

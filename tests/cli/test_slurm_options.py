@@ -76,7 +76,7 @@ def test_a_header_line_names_the_way_out_with_its_line() -> None:
 def test_a_variable_names_the_way_out() -> None:
     with pytest.raises(UsageError) as caught:
         input_variables("gqsub", {"GQSUB_MIN": "1", "GQSUB_MINCPUS": "3"})
-    assert caught.value.message == "`GQSUB_MIN` in the environment names no option"
+    assert caught.value.message == "`GQSUB_MIN` in the environment does not name an option"
 
     with pytest.raises(UsageError) as caught:
         input_variables("gqsub", {"GQSUB_MINCPUS": "3"})

@@ -51,7 +51,7 @@ def test_a_rank_of_output_without_labels_is_refused(capfdbinary: pytest.CaptureF
     printer.feed(b"plain\n")
     with pytest.raises(Refusal, match="do not tell whose they are") as error:
         printer.finish()
-    assert error.value.hint == "run it by `gqrun --label`"
+    assert error.value.hint == "run the command with `gqrun --label`"
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,13 @@ def test_a_step_that_does_not_fit_waits_for_the_others(cluster: PrivateCluster) 
     script = f"{first}; gqrun echo then; wait"
     done = cluster.run("gqalloc", "sh", "-c", script)
     assert done.stdout == "then\n"
-    assert re.search(r"the step waits for resources that other steps of job \d+ hold", done.stderr)
+    assert re.search(r"the step is waiting for resources that other steps of job \d+ hold", done.stderr)
 
 
 def test_options_of_a_new_job_are_refused_in_a_step(cluster: PrivateCluster) -> None:
     done = cluster.run("gqalloc", "gqrun", "--time=5", "true")
     assert done.returncode == 2
-    assert re.search(r"`--time` is for a new job, but this is a step of job \d+", done.stderr)
+    assert re.search(r"`--time` is only for a new job, but this is a step of job \d+", done.stderr)
 
 
 def test_output_goes_to_the_files_that_patterns_name(cluster: PrivateCluster) -> None:

@@ -131,7 +131,7 @@ def test_a_unit_is_printed_without_being_written(name: str, tmp_path: Path) -> N
     ("words", "message"),
     [
         ([], "nothing says which unit"),
-        (["gqd"], "`gqd` is not expected here"),
+        (["gqd"], "unexpected argument `gqd`"),
         (["--node", "--start", "--prefix=/tmp/x"], "`--start` and `--prefix` exclude each other"),
     ],
 )

@@ -142,5 +142,5 @@ def test_how_jobs_and_tasks_ended_is_told_when_they_have_left_memory(private_clu
     assert {task: end["state"] for task, end in ends.items()} == {1: "COMPLETED", 2: "FAILED", 3: "CANCELLED"}
     assert all(end["why"] for end in ends.values())
     whole = why(cluster, array)
-    assert whole["why"] == "all of its tasks are over: 1 CANCELLED, 1 COMPLETED, 1 FAILED"
+    assert whole["why"] == "all of its tasks have ended: 1 CANCELLED, 1 COMPLETED, 1 FAILED"
     assert cluster.run("gqwhy", "999").returncode == 1

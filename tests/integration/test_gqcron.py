@@ -70,8 +70,8 @@ def test_what_the_cluster_cannot_do_is_refused_with_its_line_and_what_was_there_
     for bad, said in (
         ("#GQ --gpus=99\n0 0 * * * x\n", "line 2: the job can never run"),
         ("#GQ -p nowhere\n0 0 * * * x\n", "line 2: partition `nowhere` does not exist"),
-        ("CRON_TZ=Mars/Olympus\n0 0 * * * x\n", "stdin:1: `Mars/Olympus` is no time zone"),
-        ("0 0 * * *\n", "stdin:1: `0 0 * * *` is no line of a crontab"),
+        ("CRON_TZ=Mars/Olympus\n0 0 * * * x\n", "stdin:1: `Mars/Olympus` is not a time zone"),
+        ("0 0 * * *\n", "stdin:1: `0 0 * * *` is not a crontab line"),
     ):
         done = cluster.run("gqcron", "-", stdin=bad)
         assert done.returncode in (1, 2) and said in done.stderr
@@ -95,7 +95,7 @@ def test_a_crontab_is_edited_and_what_was_written_is_kept_while_the_controller_i
     done = cluster.run("gqcron", "-e", stdin="n\n", **{**environ, "VISUAL": str(away)})
     assert done.returncode == 3 and time.monotonic() - begun < LONG_S
     [kept] = cluster.workdir.glob("gqcron-*/crontab")
-    assert f"what you wrote is kept in {kept}" in done.stderr
+    assert f"your text is saved in {kept}" in done.stderr
     cluster.up()
     assert cluster.ok("gqcron", str(kept)) == ""
     assert cluster.ok("gqcron", "-l").endswith("0 4 * * * later\n")

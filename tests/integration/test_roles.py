@@ -95,7 +95,7 @@ gqrun --role ps true : --role ps true 2>&1
         "serve ps 0", "serve ps 1", "train worker 2", "train worker 3",
         "alone none",
         f"error: job {job} has no role `nobody`", "hint: it has `ps`, `worker`, numbered from 0",
-        "error: two components run in role `ps`", "hint: name it in one of them only",
+        "error: two components run in role `ps`", "hint: name the role in one component only",
     ]  # fmt: skip
 
 

@@ -71,6 +71,6 @@ def test_a_sweep_that_waits_shows_what_varies_and_some_of_it_can_be_queued_again
     refused = cluster.run("gqsub", sweep, "--array=3-4", "--wrap", "true")
     assert (refused.returncode, refused.stderr.splitlines()) == (
         2,
-        ["error: `--array`: `3-4` names tasks that the sweep has not",
-         "hint: the sweep has 4 combinations, the tasks 0-3"],
+        ["error: `--array`: `3-4` names tasks outside the sweep",
+         "hint: the sweep has 4 combinations: tasks 0-3"],
     )  # fmt: skip

@@ -164,7 +164,7 @@ def test_limits_and_a_load_are_heeded(days: str, capsys: pytest.CaptureFixture[s
     [
         ((), "`gqsim` needs --trace or --replay, and one of them", "--help"),
         (("--trace", "/nowhere/t.csv"), "/nowhere/t.csv cannot be read: No such file or directory", "--trace names"),
-        (("--trace", WEEK, "extra"), "`extra` is not expected here", "--trace"),
+        (("--trace", WEEK, "extra"), "unexpected argument `extra`", "--trace"),
         (("--trace", WEEK, "--policy", "fito"), "`--policy`: `fito` is no policy", "did you mean `fifo`?"),
         (("--trace", WEEK, "--policy", "/nowhere/p.toml"), "/nowhere/p.toml cannot be read", "--policy names"),
         (("--trace", WEEK, "--set", "order"), "`--set`: `order` is not TABLE.KEY=VALUE", "scheduler.order=arrival"),

@@ -319,7 +319,7 @@ def test_output_that_no_node_shows_any_more_is_said_to_be_elsewhere(lone_net: Ma
 
     done = a.run("gqlog", job)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"the output of job {job} is in {WORKDIR}/gq-{job}.out on node b, and not on this host" in done.stderr
+    assert f"the output of job {job} is in {WORKDIR}/gq-{job}.out on node b, not on this host" in done.stderr
     assert a.run("gqlog", "-f", job).stderr == done.stderr
     assert b.path(f"{WORKDIR}/gq-{job}.out").read_text() == "hello\n"
 

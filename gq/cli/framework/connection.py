@@ -67,7 +67,7 @@ def ask(client: Client, body: RequestBody, kind: type[A]) -> A:
         return client.ask_for(body, kind)
     except UnicodeEncodeError as error:
         odd = ascii(error.object)[:80]
-        raise UsageError("not_text", f"{odd} is not UTF-8 text", "rename it; gq sends text only") from error
+        raise UsageError("not_text", f"{odd} is not UTF-8 text", "rename it; gq sends only UTF-8 text") from error
 
 
 def ask_accounts(client: Client, query: ListAccounts) -> Accounts:

@@ -133,5 +133,5 @@ def _refuse_unknown_users(client: Client, users: tuple[str, ...]) -> None:
             raise
         message = refusal.message.replace("is in no account", "does not exist")
         is_close = refusal.hint.startswith("did you mean")
-        hint = refusal.hint if is_close else "neither this host nor an account of the cluster knows the name"
+        hint = refusal.hint if is_close else "no user of this host and no account of the cluster has this name"
         raise Refusal(refusal.code, message, hint) from None

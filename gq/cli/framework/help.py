@@ -124,7 +124,7 @@ def show_completion_script(command: Command, shell: str) -> None:
 
     if shell not in SHELLS:
         hint = suggestion(shell, SHELLS, f"use one of {', '.join(SHELLS)}")
-        raise UsageError("bad_value", f"there is no completion for `{shell}`", hint)
+        raise UsageError("bad_value", f"no completion for shell `{shell}`", hint)
     script = get_completion_script(prog_name=command.name, complete_var=completion_variable(command.name), shell=shell)
     sys.stdout.write(f"{script}\n")
 

@@ -23,7 +23,7 @@ def says(command: str, what: type[CheckpointDone | ResumeDone]) -> Callable[[Arg
         job_id = own_job_id()
         if job_id is None:
             why = "this is not inside a job: GQ_JOB_ID is not set"
-            raise Refusal("not_in_a_job", why, "call it from the job's script")
+            raise Refusal("not_in_a_job", why, "run it in the job's script")
         with Client(find_cluster(os.environ)) as client:
             ask(client, what(job_id=job_id), Done)
         return 0

@@ -30,7 +30,7 @@ def operands(arguments: Arguments, reader: Callable[[str], T], what: str, at_mos
     if not words:
         raise UsageError("missing_operand", f"{what} is missing", "gqstat lists the jobs" if what == "JOB" else "")
     if at_most is not None and len(words) > at_most:
-        raise UsageError("extra_operand", f"`{words[at_most]}` is one too many", f"give {at_most} {what}")
+        raise UsageError("extra_operand", f"unexpected argument `{words[at_most]}`", f"give {at_most} {what}")
     return tuple(read(reader, word) for word in words)
 
 
@@ -44,7 +44,7 @@ def read(reader: Callable[[str], T], word: str) -> T:
 
 def refuse_operands(arguments: Arguments, hint: str = "") -> None:
     if arguments.operands:
-        raise UsageError("extra_operand", f"`{arguments.operands[0]}` is not expected here", hint)
+        raise UsageError("extra_operand", f"unexpected argument `{arguments.operands[0]}`", hint)
 
 
 def listed(text: str) -> Iterator[str]:
@@ -87,7 +87,7 @@ def one_job(text: str) -> tuple[int, int | None]:
     """Read a job, or one task of an array: ``(123, None)``, ``(123, 4)``."""
     word = job_word(text)
     if word.tasks.bit_count() > 1:
-        raise ValueError(f"`{text}` names several tasks; name one, such as {word.job_id}_{first_task(word.tasks)}")
+        raise ValueError(f"`{text}` names several tasks; give one, such as {word.job_id}_{first_task(word.tasks)}")
     return word.job_id, word.task
 
 

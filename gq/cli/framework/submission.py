@@ -27,7 +27,9 @@ def submission(name: str, command: str = "", args: tuple[str, ...] = (), is_inte
     try:
         directory = str(Path.cwd())
     except FileNotFoundError:
-        raise Refusal("no_directory", "the present directory is gone", "go to another one, or use --chdir") from None
+        raise Refusal(
+            "no_directory", "the current directory no longer exists", "change to another directory, or use --chdir"
+        ) from None
     return Submission(
         name=name,
         submit_dir=directory,
@@ -92,11 +94,11 @@ def _warn_of_streams(spec: JobSpec) -> None:
         if not os.path.isdir(directory):  # noqa: PTH112
             warn(f"warning: the directory `{directory}` of the {name} file does not exist on this host")
         elif not os.access(directory, os.W_OK | os.X_OK):
-            warn(f"warning: you may not write into `{directory}`, where the {name} file goes")
+            warn(f"warning: you cannot write to `{directory}`, the directory of the {name} file")
     source = input_pattern(spec)
     if source and "%" not in source and not os.access(source, os.R_OK):
-        what = "may not be read by you" if os.path.exists(source) else "does not exist"  # noqa: PTH110
-        warn(f"warning: the input `{source}` {what} on this host")
+        what = "cannot be read by you" if os.path.exists(source) else "does not exist"  # noqa: PTH110
+        warn(f"warning: the input file `{source}` {what} on this host")
 
 
 def _fixed_part(directory: str) -> str:
@@ -111,7 +113,10 @@ def refuse_missing_programs(targets: Iterable[Target]) -> None:
         program = program_of(target.to) if target.kind == COMMAND else ""
         if program and not _is_program(os.path.expanduser(program)):  # noqa: PTH111
             message = f"--notify: the program `{program[:80]}` does not exist or cannot be executed"
-            hint = f"correct its path; where only the nodes have it, write --notify='command:exec {target.to[:80]}'"
+            hint = (
+                "correct its path; if the program exists only on the nodes, use --notify='command:exec "
+                f"{target.to[:80]}'"
+            )
             raise Refusal("bad_notify", message, hint)
 
 
@@ -127,7 +132,7 @@ def _sendable(environ: dict[str, str]) -> dict[str, str]:
     """Only text travels: a variable that is not UTF-8 is left out, and said so."""
     odd = [name for name, value in environ.items() if not (_is_text(name) and _is_text(value))]
     for name in odd:
-        warn(f"the variable {name!a} is not UTF-8 and is left out of the job's environment")
+        warn(f"the variable {name!a} is not UTF-8 and is not passed to the job")
         del environ[name]
     return environ
 

@@ -246,7 +246,9 @@ def _tell_one(answer: Reserved, one: OccurrenceInfo | None, verb: str, zone: tzi
 def _name_and_number(arguments: Arguments, is_needed: bool) -> tuple[str, int | None]:
     words = operands(Arguments((), arguments.operands), str, "NAME")
     if len(words) > 2:
-        raise UsageError("extra_operand", f"`{words[2]}` is one too many", "give NAME and the number of an occurrence")
+        raise UsageError(
+            "extra_operand", f"unexpected argument `{words[2]}`", "give NAME and the number of an occurrence"
+        )
     if is_needed and len(words) < 2:
         raise UsageError("missing_operand", "the number of the occurrence is missing", "`gqresv show NAME` lists them")
     [name] = operands(Arguments((), words[:1]), a_name, "NAME")
