@@ -13,12 +13,12 @@ from gq.cli.resv.options import BOOKING_OPTIONS, DURATION, END, FOR_OPTIONS, STA
 from gq.request.getopt import Arguments
 from gq.request.option import Option
 
-_NAME = Option(name="name", metavar="NAME", help="Its name, also as an operand.")
-_TEST = Option(name="test-only", help="Only say whether it can be had, and what it would keep.")
-_SKIP = Option(name="skip-conflicts", help="Of a series: leave out the times that cannot be had.")
-_QUIET = Option(name="quiet", help="Print nothing when all is well.")
+_NAME = Option(name="name", metavar="NAME", help="Name of the reservation; may also be an operand.")
+_TEST = Option(name="test-only", help="Only check availability, and show what would be reserved.")
+_SKIP = Option(name="skip-conflicts", help="With --cron: skip the times that are not available.")
+_QUIET = Option(name="quiet", help="Print nothing on success.")
 _NO_HEADER = Option(name="noheader", letter="h", help="Omit the header line.")
-_SINCE = Option(name="since", metavar="TIME", help="Also what ended since then, or within so long: 7d.")
+_SINCE = Option(name="since", metavar="TIME", help="Also reservations that ended after TIME: 7d ago.")
 
 
 def _late(module: str, function: str) -> Callable[[Arguments], int]:
@@ -39,14 +39,14 @@ def _of_reservations() -> dict[str, Command]:
     return {
         "create": Command(
             name="gqresv create",
-            summary="Reserve GPUs or nodes, once or by a cron line.",
+            summary="Reserve GPUs or nodes, once or on a cron schedule.",
             operands="[NAME]",
-            details="What is in the way is refused, with what could be had instead. With --replace it may be asked for"
-            " again and again, from a crontab: then it prints nothing unless it fails.",
+            details="A conflicting request is refused, with available alternatives. With --replace, a crontab can "
+            "repeat the command: it then prints nothing unless it fails.",
             options=(
                 _NAME,
                 *BOOKING_OPTIONS,
-                Option(name="replace", help="There may be one of that name: it becomes this."),
+                Option(name="replace", help="Replace an existing reservation of that name."),
                 _SKIP,
                 _TEST,
                 _QUIET,
@@ -56,18 +56,18 @@ def _of_reservations() -> dict[str, Command]:
         ),
         "update": Command(
             name="gqresv update",
-            summary="Change a reservation; what is not named stays.",
+            summary="Change a reservation; other settings stay.",
             operands="[NAME]",
             options=(_NAME, *BOOKING_OPTIONS, _SKIP, _TEST, _QUIET, JSON),
             run=_late("edit", "update"),
         ),
         "list": Command(
             name="gqresv list",
-            summary="List reservations, what is under way first.",
+            summary="List reservations, active ones first.",
             operands="[NAME...]",
             options=(
-                Option(name="occurrences", help="A line for each occurrence, with its number."),
-                Option(name="usage", help="For each user what was booked, used, and not come to (30d)."),
+                Option(name="occurrences", help="One line for each occurrence, with its number."),
+                Option(name="usage", help="Show for each user what was booked, used and missed (30d)."),
                 _SINCE,
                 _NO_HEADER,
                 JSON,
@@ -76,7 +76,7 @@ def _of_reservations() -> dict[str, Command]:
         ),
         "show": Command(
             name="gqresv show",
-            summary="Show everything of reservations, with all their occurrences.",
+            summary="Show all details and occurrences of reservations.",
             operands="NAME...",
             options=(_SINCE, JSON),
             run=_late("listing", "show"),
@@ -88,24 +88,24 @@ def _of_occurrences() -> dict[str, Command]:
     return {
         "skip": Command(
             name="gqresv skip",
-            summary="Let one occurrence not take place: the next, or that of this number.",
+            summary="Cancel one occurrence: the next one, or occurrence NUMBER.",
             operands="NAME [NUMBER]",
             options=(_QUIET, JSON),
             run=_late("edit", "skip"),
         ),
         "edit": Command(
             name="gqresv edit",
-            summary="Move one occurrence, or make it longer or shorter.",
+            summary="Move one occurrence, or change its duration.",
             operands="NAME NUMBER",
             options=(START, END, DURATION, ZONE, _QUIET, JSON),
             run=_late("edit", "edit"),
         ),
         "renew": Command(
             name="gqresv renew",
-            summary="Make the occurrence under way, or else the last, longer.",
+            summary="Extend the active occurrence, or else the last one.",
             operands="NAME",
             options=(
-                Option(name="duration", letter="t", metavar="TIME", help="By so much: 2h, 1d, minutes."),
+                Option(name="duration", letter="t", metavar="TIME", help="Extend by this time: 2h, 1d, minutes."),
                 _QUIET,
                 JSON,
             ),
@@ -113,14 +113,14 @@ def _of_occurrences() -> dict[str, Command]:
         ),
         "end": Command(
             name="gqresv end",
-            summary="End the occurrence that is under way; its jobs go on.",
+            summary="End the active occurrence; its jobs continue.",
             operands="NAME...",
             options=(_QUIET, JSON),
             run=_late("edit", "end"),
         ),
         "delete": Command(
             name="gqresv delete",
-            summary="Remove reservations; jobs in them go on, those that wait for them are told.",
+            summary="Remove reservations; running jobs continue, waiting jobs are notified.",
             operands="NAME...",
             options=(_QUIET, JSON),
             run=_late("edit", "delete"),
@@ -133,31 +133,33 @@ def _of_calendars() -> dict[str, Command]:
         "cal": Command(
             name="gqresv cal",
             summary="Draw a week of GPUs and hours.",
-            details="Letters are reservations, in lower case where they keep only some of the row's GPUs; jobs are"
-            " drawn until they are expected to end.",
+            details="Letters are reservations; a lower-case letter reserves only some of the row's GPUs. Jobs are "
+            "drawn until their expected end.",
             options=(
-                Option(name="from", metavar="TIME", help="From this day on (today)."),
-                Option(name="days", metavar="COUNT", help="So many days (7)."),
-                Option(name="by", metavar="gpu|node|type", help="A row for each (as fine as there is room for)."),
+                Option(name="from", metavar="TIME", help="First day (default: today)."),
+                Option(name="days", metavar="COUNT", help="Number of days (7)."),
+                Option(name="by", metavar="gpu|node|type", help="What each row shows (default: as detailed as fits)."),
                 ZONE,
-                Option(name="json", help="Print what is kept or held, on which GPUs and from when to when."),
+                Option(name="json", help="Print reservations and jobs with their GPUs, begin and end."),
             ),
             run=_late("calendar", "show_calendar"),
         ),
         "ics": Command(
             name="gqresv ics",
-            summary="Write reservations as iCalendar, or take events of one.",
+            summary="Export reservations as iCalendar, or import its events.",
             operands="[NAME...]",
-            details="With --import, the other options say what to reserve for events that do not say it themselves"
-            " (X-GQ-GPUS), and in which time zone times are that have none.",
+            details="With --import, the other options set what to reserve for events that do not set it (X-GQ-GPUS), "
+            "and the zone of times without a zone.",
             options=(
-                Option(name="output", letter="o", metavar="FILE", help="Write to this file (standard output)."),
-                Option(name="import", metavar="FILE", help="Reserve for the events of this file; -: standard input."),
+                Option(
+                    name="output", letter="o", metavar="FILE", help="Write to this file (default: standard output)."
+                ),
+                Option(name="import", metavar="FILE", help="Import the events of this file; -: standard input."),
                 _NAME,
                 *WHAT_OPTIONS,
                 ZONE,
                 *FOR_OPTIONS,
-                Option(name="replace", help="There may be one of that name: it becomes this."),
+                Option(name="replace", help="Replace an existing reservation of that name."),
                 _TEST,
                 _QUIET,
             ),
@@ -168,7 +170,7 @@ def _of_calendars() -> dict[str, Command]:
 
 COMMAND = Command(
     name="gqresv",
-    summary="Reserve GPUs and nodes, and see what is reserved.",
+    summary="Reserve GPUs and nodes, and show reservations.",
     operands="VERB",
     verbs=_verbs,
 )

@@ -213,5 +213,7 @@ def _missed(text: str) -> Missed:
 
 def _one_of(text: str, choices: list[str]) -> str:
     if text.lower() not in choices:
-        raise ValueError(f"`{text}` is not a choice; " + suggestion(text, choices, f"use one of {', '.join(choices)}"))
+        raise ValueError(
+            f"`{text}` is not a valid value; " + suggestion(text, choices, f"use one of {', '.join(choices)}")
+        )
     return text.lower()

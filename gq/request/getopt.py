@@ -195,7 +195,7 @@ class Arguments:
             return default
         if given.value.lower() not in choices:
             way_out = suggestion(given.value, choices, f"use one of {', '.join(choices)}")
-            raise bad_value(given, f"`{given.value}` is not a choice", way_out)
+            raise bad_value(given, f"`{given.value}` is not a valid value", way_out)
         return choices[given.value.lower()]
 
     def words(self, name: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class SetReservation(_Body, frozen=True, kw_only=True):
 
 
 class EditOccurrence(_Body, frozen=True, kw_only=True):
-    """Move one occurrence, or make it longer or shorter.  → `Reserved`"""
+    """Move one occurrence, or change its duration.  → `Reserved`"""
 
     name: str
     number: Count

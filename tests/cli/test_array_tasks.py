@@ -228,11 +228,11 @@ def test_an_update_knows_the_words_of_scontrol(run: Run, controller: ScriptedCon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["7", "acount=nlp"], "`acount` is nothing that can be changed\nhint: did you mean `account`?"),
+        (["7", "acount=nlp"], "`acount` cannot be changed\nhint: did you mean `account`?"),
         (["7", "priority=x"], "`priority`: `x` is not a whole number"),
         (["7", "--array-throttle=-1"], "`--array-throttle`: -1 is too small"),
         (["account=nlp"], "JOB is missing"),
-        (["7_"], "nothing says what to change"),
+        (["7_"], "no change given"),
         (["7_", "qos=a"], "`` is not a task or a range of tasks"),
     ],
 )

@@ -64,7 +64,7 @@ def test_what_is_not_named_stays_as_it_is(run: Run, controller: ScriptedControll
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["set", "nlp"], 2, "nothing says what to change"),
+        (["set", "nlp"], 2, "no change given"),
         (["set", "speech", "--shares=1"], 1, "account `speech` does not exist"),
         (["add"], 2, "NAME is missing"),
         (["add", "nlp", "shares=2"], 2, "unexpected argument `shares=2`"),
@@ -125,7 +125,7 @@ def test_users_are_added_changed_and_taken_out(run: Run, controller: ScriptedCon
     assert controller.the(wire.RemoveMember) == wire.RemoveMember(user="bob", account="nlp")
 
 
-STRANGER = "warning: this host knows no user `no-such-user`: see that the name is right\n"
+STRANGER = "warning: user `no-such-user` does not exist on this host: check the name\n"
 
 
 def test_of_a_user_that_this_host_does_not_know_it_warns_and_goes_on(run: Run, controller: ScriptedController) -> None:
@@ -194,9 +194,9 @@ def test_accounts_are_shown_that_users_may_use_and_which_of_them_their_jobs_go_t
 def test_an_account_is_needed_and_a_stranger_to_it_cannot_be_changed(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ListAccounts, EVERYTHING)
 
-    assert run("gqctl", "user", "add", "carol").err.startswith("error: nothing says which account")
+    assert run("gqctl", "user", "add", "carol").err.startswith("error: no account given")
     assert run("gqctl", "user", "set", "eve", "-A", "nlp", "--shares=2").err == (
-        "error: user `eve` is not in account `nlp`\nhint: `gqctl user add eve --account=nlp` adds them\n"
+        "error: user `eve` is not in account `nlp`\nhint: add the user with `gqctl user add eve --account=nlp`\n"
     )
 
 
@@ -231,7 +231,7 @@ def test_classes_of_service_are_shown_with_who_may_have_them(run: Run, controlle
     controller.on(wire.ListAccounts, EVERYTHING)
 
     assert run("gqctl", "qos", "show").lines == [
-        "QOS    PRIORITY USAGE FACTOR   MAX TIME PREEMPTS  GIVES WAY           BORROWS WHO          DESCRIPTION",
+        "QOS    PRIORITY USAGE FACTOR   MAX TIME PREEMPTS  WHEN PREEMPTED      BORROWS WHO          DESCRIPTION",
         "normal        0            1  unlimited scavenger requeue after 10:00 -       all",
         "high        100            2 1-00:00:00 -         requeue             -       accounts nlp",
     ]
@@ -297,20 +297,20 @@ def test_an_amount_has_the_unit_of_its_resource_and_binds_where_it_can(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["set", "gpus=4"], "nothing says whose limit"),
+        (["set", "gpus=4"], "no user, account or QOS given"),
         (["set", "-u", "ada"], "RESOURCE=MOST is missing"),
-        (["set", "-u", "ada", "gpus"], "`gpus` is not RESOURCE=MOST"),
-        (["set", "-u", "ada", "gpu=4"], "`gpu` is nothing that can be limited"),
-        (["set", "-u", "ada", "gpus:=4"], "`gpus:` is nothing that can be limited"),
+        (["set", "-u", "ada", "gpus"], "`gpus` is not RESOURCE=MAXIMUM"),
+        (["set", "-u", "ada", "gpu=4"], "`gpu` is not a resource that can be limited"),
+        (["set", "-u", "ada", "gpus:=4"], "`gpus:` is not a resource that can be limited"),
         (["set", "-u", "ada", "gpus=-1"], "-1 is too small"),
         (["set", "-u", "ada", "gpus=1.5"], "`1.5` is not a whole number"),
-        (["set", "-u", "ada", "time=unlimited"], "`unlimited` is no limit"),
+        (["set", "-u", "ada", "time=unlimited"], "`unlimited` is not a limit"),
         (["set", "-u", "ada", "gpu_hours_per_day=nan"], "`nan` is not a number of GPU-hours"),
         (["set", "-u", "ada", "gpus=1", "--per-user"], "`--user` and `--per-user` exclude each other"),
-        (["set", "-u", "ada", "gpus=1", "--at=end"], "`--at`: `end` is no such point"),
-        (["set", "-u", "ada", "pending_jobs=1", "--at=start"], "a limit of pending jobs binds at submit only"),
-        (["set", "-u", "ada", "running_jobs=1", "--at=submit"], "a limit of running jobs binds at start only"),
-        (["remove", "-u", "ada", "gpus=4"], "`gpus=4` is nothing that can be limited"),
+        (["set", "-u", "ada", "gpus=1", "--at=end"], "`--at`: `end` is not a point where a limit applies"),
+        (["set", "-u", "ada", "pending_jobs=1", "--at=start"], "a limit of pending jobs applies at submit only"),
+        (["set", "-u", "ada", "running_jobs=1", "--at=submit"], "a limit of running jobs applies at start only"),
+        (["remove", "-u", "ada", "gpus=4"], "`gpus=4` is not a resource that can be limited"),
     ],
 )
 def test_a_wrong_limit_is_refused_before_anything_is_asked(
@@ -392,12 +392,12 @@ def test_settings_are_shown_with_where_they_come_from(run: Run, location: Locati
     assert "limits.page                  2000" in run("gqctl", "config", "show", "limits").out
     [jobs] = json.loads(run("gqctl", "config", "show", "limits.jobs", "--json").out)
     assert jobs == {"setting": "limits.jobs", "value": 12, "from": str(path)}
-    assert run("gqctl", "config", "show", "limit").err.startswith("error: `limit` is no setting")
+    assert run("gqctl", "config", "show", "limit").err.startswith("error: `limit` is not a setting")
 
 
 def test_the_controller_says_what_reading_again_has_changed(run: Run, controller: ScriptedController) -> None:
     controller.on(wire.ReloadConfig, wire.Done(text="limits.jobs is 12 now; controller.listen needs a restart"))
 
     assert run("gqctl", "config", "reload").out == "limits.jobs is 12 now; controller.listen needs a restart\n"
-    controller.on(wire.ReloadConfig, wire.Refused(code="bad_config", message="gq.toml: `limits.jbos` is no setting"))
-    assert run("gqctl", "config", "reload") == (1, "", "error: gq.toml: `limits.jbos` is no setting\n")
+    controller.on(wire.ReloadConfig, wire.Refused(code="bad_config", message="gq.toml: `limits.jbos` is not a setting"))
+    assert run("gqctl", "config", "reload") == (1, "", "error: gq.toml: `limits.jbos` is not a setting\n")

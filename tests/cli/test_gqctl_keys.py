@@ -68,10 +68,10 @@ def test_what_to_do_with_a_token_is_said_apart_from_it(
     result = run("gqctl", "token", "create")
 
     assert result.err == (
-        "It lets one node join, once.\n"
-        "Until 2027-01-15T09:00:00, on that host, as root:\n"
+        "The token lets one node join, once.\n"
+        "Before 2027-01-15T09:00:00, run on that host as root:\n"
         "  gqnode join tcp://head:7133 --token-file FILE --start\n"
-        "without --token-file it is read from standard input\n"
+        "without --token-file, gqnode reads the token from standard input\n"
     )
     assert result.out.strip() not in result.err
 
@@ -107,7 +107,7 @@ def test_a_token_can_be_for_one_name_for_a_login_node_and_for_a_while(
 
     asked = controller.the(wire.CreateToken)
     assert (asked.ttl_s, asked.node, asked.is_login) == (600, "l1", True)
-    assert result.err.startswith("It lets the login node l1 join, once.\n")
+    assert result.err.startswith("The token lets the login node l1 join, once.\n")
 
 
 def test_a_token_is_written_where_only_its_owner_reads_it(
@@ -153,7 +153,7 @@ def test_tokens_are_listed_without_the_keys_of_nodes_and_users(run: Run, control
     controller.on(wire.ListKeys, EVERY_KEY)
 
     assert run("gqctl", "token", "list").lines == [
-        "TOKEN    FOR LOGIN UNTIL               USED BY MADE BY",
+        "TOKEN    FOR LOGIN UNTIL               USED BY CREATED BY",
         "token000 g2  no    2027-01-15T08:01:00 -       root",
         "token111 any yes   2027-01-15T08:01:00 g1      root",
     ]
@@ -212,7 +212,7 @@ def test_that_no_door_is_open_for_a_key_is_said(run: Run, controller: ScriptedCo
     result = run("gqctl", "key", "add", LAPTOP.public)
 
     assert (result.status, result.out) == (0, "")
-    assert "nobody can come in with it yet" in result.err and "`listen_clients`" in result.err
+    assert "cannot be used yet" in result.err and "`listen_clients`" in result.err
 
 
 def test_keys_of_users_and_nodes_are_shown_without_tokens(run: Run, controller: ScriptedController) -> None:
@@ -240,7 +240,7 @@ def test_a_key_is_revoked_by_a_beginning_that_only_it_has(run: Run, controller: 
     controller.on(wire.RevokeKey, wire.Done())
 
     assert run("gqctl", "key", "revoke", "laptop00").err == (
-        "error: 2 keys begin with `laptop00`\nhint: give more of it\n"
+        "error: 2 keys begin with `laptop00`\nhint: give more characters\n"
     )
     assert run("gqctl", "key", "revoke", "laptop00y") == (0, "", "")
     assert controller.the(wire.RevokeKey).public == twin.public
@@ -327,8 +327,8 @@ def test_a_caller_is_told_who_the_controller_takes_it_for(run: Run, controller: 
     [
         (["token"], "missing command after `gqctl token`"),
         (["token", "create", "n1"], "unexpected argument `n1`"),
-        (["token", "create", "--ttl=unlimited"], "`--ttl`: `unlimited` is no time for a token"),
-        (["token", "create", "--ttl=0"], "`--ttl`: `0` is no time for a token"),
+        (["token", "create", "--ttl=unlimited"], "`--ttl`: `unlimited` is not a valid lifetime"),
+        (["token", "create", "--ttl=0"], "`--ttl`: `0` is not a valid lifetime"),
         (["token", "create", "--ttl=soon"], "`--ttl`: `soon` is not a duration"),
         (["key"], "missing command after `gqctl key`"),
         (["key", "add"], "PUBLIC is missing"),

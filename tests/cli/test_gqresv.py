@@ -136,12 +136,12 @@ def test_gpus_are_shared_nodes_are_whole(
         ([], "NAME is missing"),
         (["a", "b"], "unexpected argument `b`"),
         (["a", "--name=b"], "unexpected argument `a`"),
-        (["--name="], "`--name`: `` cannot be a name"),
-        (["a", "--start=now", "-t", "1h"], "nothing says what to reserve"),
-        (["a", "-G", "4", "-t", "1h"], "nothing says when"),
-        (["a", "-G", "4", "--start=now"], "nothing says for how long"),
-        (["a", "-G", "4", "--start=now", "--duration=0"], "`--duration`: `0` is no time at all"),
-        (["a", "-G", "4", "--start=now", "--duration=unlimited"], "`--duration`: a reservation has an end"),
+        (["--name="], "`--name`: `` is not a valid name"),
+        (["a", "--start=now", "-t", "1h"], "no GPUs or nodes given"),
+        (["a", "-G", "4", "-t", "1h"], "no begin given"),
+        (["a", "-G", "4", "--start=now"], "no duration given"),
+        (["a", "-G", "4", "--start=now", "--duration=0"], "`--duration`: `0` is not longer than 0"),
+        (["a", "-G", "4", "--start=now", "--duration=unlimited"], "`--duration`: the duration must be finite"),
         (["a", "-G", "4", "--start=now", "--duration=-5m"], "`--duration`: `-5m` is not a duration"),
         (["a", "-G", "4", "--start=2035-11-24", "--end=2035-11-23"],
          "`--end`, Fri 2035-11-23 00:00 UTC, is before the begin, Sat 2035-11-24 00:00 UTC\nhint: give a later --end"),
@@ -152,10 +152,10 @@ def test_gpus_are_shared_nodes_are_whole(
         (["a", "-G", "4", "--cron=0 20 * * *", "--start=now", "-t", "1h"], "`--cron` and `--start` exclude"),
         (["a", "-G", "4", "--start=now", "-t", "1h", "--tz=Mars/Base"], "`--tz`: `Mars/Base` is not a time zone"),
         (["a", "-G", "4", "--start=now", "-t", "1h", "--flags=LOUD"], "`--flags`: `LOUD` is not a flag"),
-        (["a", "-G", "4", "--start=now", "-t", "1h", "--flags=PURGE_COMP=0"], "`--flags`: `0` is no time at all"),
+        (["a", "-G", "4", "--start=now", "-t", "1h", "--flags=PURGE_COMP=0"], "`--flags`: `0` is not longer than 0"),
         (["a", "-G", "a100:4", "--type=h100", "--start=now", "-t", "1h"], "--type=h100 and --gpus=a100:4 name"),
-        (["a", "-G", "0", "--start=now", "-t", "1h"], "`-G`: 0 GPUs are nothing to keep"),
-        (["a", "-G", "4", "--start=now", "-t", "1h", "--until=fri 18:00"], "`--until` is the end of a series"),
+        (["a", "-G", "0", "--start=now", "-t", "1h"], "`-G`: a reservation needs at least 1 GPU"),
+        (["a", "-G", "4", "--start=now", "-t", "1h", "--until=fri 18:00"], "`--until` works only with --cron"),
         (["a", "--nodes=1-2", "--start=now", "-t", "1h"], "`--nodes`: a reservation has a fixed number of nodes"),
     ],
 )  # fmt: skip
@@ -207,8 +207,8 @@ def test_from_a_crontab_to_replace_is_quiet_and_changing_nothing_is_well_done(
 
     assert run(*words, "--replace") == (0, "", "")
     assert run(*words, "--quiet") == (0, "", "")
-    assert run(*words).lines[0] == "Reservation night is so already: 4 GPUs on n[1-2]"
-    assert run(*words, "--test-only").lines[0] == "Reservation night could be had: 4 GPUs on n[1-2]"
+    assert run(*words).lines[0] == "Reservation night is unchanged: 4 GPUs on n[1-2]"
+    assert run(*words, "--test-only").lines[0] == "Reservation night is available: 4 GPUs on n[1-2]"
     assert json.loads(run(*words, "--replace", "--json").out)[0]["is_changed"] is False
 
 
@@ -220,7 +220,7 @@ def test_who_leaves_out_what_cannot_be_had_hears_what_it_is(run: Run, controller
 
     lines = run(*words).lines
     assert controller.the(wire.SetReservation).skip_conflicts
-    assert lines[-1].startswith("left out, for they cannot be had: Fri 2035-11-23 18:00 CET, Sat 2035-11-24 18:00 CET")
+    assert lines[-1].startswith("skipped, because not available: Fri 2035-11-23 18:00 CET, Sat 2035-11-24 18:00 CET")
     assert lines[-1].endswith(" and 2 more")
     assert json.loads(run(*words, "--json").out)[0]["skipped_at"][0] == "2035-11-23T18:00:00+01:00"
 
@@ -230,7 +230,7 @@ OFFERS = (
     Offer(begin_at=FRIDAY, duration_s=12 * HOURS_S, resources=ResourceRequest(gpus=2), gpus=2, nodes=("n2",)),
     Offer(begin_at=FRIDAY, duration_s=90 * 60, resources=NIGHT.resources, gpus=4, nodes=("n1",)),
 )
-OFFERED = "instead you could have"
+OFFERED = "available instead:"
 TAKEN = wire.Refused(code="conflict", message="4 GPUs are not free then", hint="see gqresv cal", offers=OFFERS)
 
 
@@ -291,7 +291,7 @@ def test_a_conflict_offers_command_lines_that_would_do(run: Run, controller: Scr
     assert (done.status, done.out) == (1, "")
     assert done.err.splitlines() == [
         "error: 4 GPUs are not free then",
-        "instead you could have",
+        "available instead:",
         "  4 GPUs for 12h on n1, from Sat 2035-11-24 02:00 CET to Sat 2035-11-24 14:00 CET (Europe/Berlin):",
         "    gqresv create night --gpus=4 '--comment=it'\"'\"'s ours' --start=2035-11-24T02:00+01:00 --duration=12h",
         "  2 GPUs for 12h on n2, from Fri 2035-11-23 18:00 CET to Sat 2035-11-24 06:00 CET (Europe/Berlin):",
@@ -376,7 +376,7 @@ def test_a_series_has_no_start_to_update(run: Run, controller: ScriptedControlle
 
     done = run("gqresv", "update", "series", "--start=now+1h")
 
-    assert (done.status, done.err.splitlines()[0]) == (2, "error: `series` begins by its cron line")
+    assert (done.status, done.err.splitlines()[0]) == (2, "error: `series` begins on its cron schedule")
     assert controller.all(wire.SetReservation) == []
 
 
@@ -411,15 +411,15 @@ def test_single_occurrences_are_skipped_edited_and_renewed(run: Run, controller:
         (["skip", "night", "x"], 2, "`x` is not a whole number"),
         (["skip", "night", "1", "2"], 2, "unexpected argument `2`"),
         (["edit", "night"], 2, "the number of the occurrence is missing"),
-        (["edit", "night", "1"], 2, "nothing says what to change"),
+        (["edit", "night", "1"], 2, "no change given"),
         (["edit", "night", "7", "-t", "1h"], 1, "`night` has no occurrence 7"),
-        (["update", "night"], 2, "nothing says what to change"),
-        (["update", "night", "--test-only"], 2, "nothing says what to change"),
+        (["update", "night"], 2, "no change given"),
+        (["update", "night", "--test-only"], 2, "no change given"),
         (["list", "--since=foo"], 2, "`--since`: `foo` is not a time that can be understood in one way\nhint: use 7d"),
-        (["renew", "night"], 2, "nothing says for how much longer"),
+        (["renew", "night"], 2, "no duration given"),
         (["show", "other"], 1, "reservation `other` does not exist"),
         (["list", "other"], 1, "reservation `other` does not exist"),
-        (["list", "--usage", "night"], 2, "`--usage` is about users"),
+        (["list", "--usage", "night"], 2, "`--usage` cannot be combined with"),
         (["delete"], 2, "NAME is missing"),
     ],
 )
@@ -439,7 +439,7 @@ def test_what_is_over_cannot_be_renewed(run: Run, controller: ScriptedController
     over = info(NIGHT, occurrence(1, OccurrenceState.OVER))
     controller.on(wire.ListReservations, wire.Reservations(reservations=(over,)))
 
-    assert run("gqresv", "renew", "night", "-t", "1h").err.splitlines()[0] == "error: reservation `night` is over"
+    assert run("gqresv", "renew", "night", "-t", "1h").err.splitlines()[0] == "error: reservation `night` has ended"
 
 
 def test_reservations_are_deleted_one_by_one(run: Run, controller: ScriptedController) -> None:

@@ -185,7 +185,7 @@ def test_an_event_becomes_a_reservation_of_what_the_command_line_says(
 
     begin_at = datetime(2035, 10, 15, 20, tzinfo=BERLIN).timestamp()
     assert (status, err) == (0, "")
-    assert out.splitlines()[0].startswith("Reservation Group-meeting-big taken over: 4 GPUs")
+    assert out.splitlines()[0].startswith("Reservation Group-meeting-big imported: 4 GPUs")
     assert [one.test_only for one in taker.all(wire.SetReservation)] == [True, False]
     assert taker.all(wire.SetReservation)[1].booking == Booking(
         name="Group-meeting-big", resources=ResourceRequest(gpus=4), begin_at=begin_at, zone="Europe/Berlin",
@@ -258,16 +258,16 @@ def test_what_was_given_up_before_its_end_is_not_written_as_if_it_took_place(sta
 @pytest.mark.parametrize(
     ("lines", "words", "why"),
     [
-        ([], [], "nothing says what to reserve"),
+        ([], [], "no GPUs or nodes given"),
         (["RRULE:FREQ=WEEKLY;INTERVAL=2"], ["-G", "1"], "INTERVAL=2 in its RRULE cannot be said as a cron line"),
         (["RRULE:FREQ=MONTHLY;BYDAY=2TU"], ["-G", "1"], "BYDAY=2TU counts days of a month"),
         (["RRULE:FREQ=MONTHLY;BYMONTHDAY=-1"], ["-G", "1"], "BYMONTHDAY=-1 counts from the end of a month"),
         (["RRULE:FREQ=MONTHLY;BYMONTHDAY=15;BYDAY=MO"], ["-G", "1"], "BYDAY and BYMONTHDAY together mean both"),
         (["RRULE:FREQ=YEARLY;BYWEEKNO=20"], ["-G", "1"], "BYWEEKNO in its RRULE cannot be said as a cron line"),
         (["RRULE:FREQ=SECONDLY"], ["-G", "1"], "FREQ=SECONDLY in its RRULE cannot be said as a cron line"),
-        (["RRULE:FREQ=DAILY"], ["-G", "1"], "Mon 2035-10-15 20:00 CEST is another time"),
+        (["RRULE:FREQ=DAILY"], ["-G", "1"], "the moved occurrence at Mon 2035-10-15 20:00 CEST"),
         (["RRULE:FREQ=DAILY;BYHOUR=2"], ["-G", "1"], "its time of day is left out or comes twice where clocks change"),
-        (["RRULE:FREQ=WEEKLY;BYDAY=TU"], ["-G", "1"], "its begin is not one of the times that its RRULE names"),
+        (["RRULE:FREQ=WEEKLY;BYDAY=TU"], ["-G", "1"], "its begin does not match its RRULE"),
     ],
 )  # fmt: skip
 def test_an_event_that_would_not_be_exact_is_refused_with_the_reason(
@@ -286,7 +286,7 @@ def test_one_event_that_is_refused_stops_no_other(run: Run, taker: ScriptedContr
     status, out, err = take(run, tmp_path, both, "-G", "2")
 
     assert status == 1
-    assert out.startswith("Reservation Group-meeting-big taken over: 2 GPUs")
+    assert out.startswith("Reservation Group-meeting-big imported: 2 GPUs")
     assert err.count("error: ") == 1
 
 
@@ -294,7 +294,7 @@ def test_what_is_past_is_left_out_and_said_so(run: Run, taker: ScriptedControlle
     status, out, err = take(run, tmp_path, calendar(begin="DTSTART:20200101T100000Z"), "-G", "1")
 
     assert (status, out, taker.heard) == (0, "", [])
-    assert err == "`Group meeting, big!` is past, and left out\n"
+    assert err == "`Group meeting, big!` is in the past and was skipped\n"
 
 
 def test_a_file_that_is_no_calendar_is_refused(run: Run, taker: ScriptedController, tmp_path: Path) -> None:

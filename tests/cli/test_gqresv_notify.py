@@ -53,4 +53,4 @@ def test_show_says_who_is_told(run: Run, controller: ScriptedController) -> None
 
     assert "mail" in shown
     assert "webhook:https://hooks.example.org/x" in shown
-    assert "as the site says" in shown
+    assert "the site's setting" in shown

@@ -308,7 +308,7 @@ def test_a_script_that_may_not_be_read_is_named(run: Run, controller: ScriptedCo
         (["-d", "afterok:1?afterok:2,afterok:3", "job.sh"], 2, "`-d`: `,` (all of them) and `?` (any of them)"),
         (["-d", "afterok:1+5", "job.sh"], 2, "`-d`: `+5` (minutes after the start) goes with `after` only"),
         (["--deadline=soon", "job.sh"], 2, "`--deadline`: "),
-        (["--kill-on-invalid-dep=maybe", "job.sh"], 2, "`--kill-on-invalid-dep`: `maybe` is not a choice"),
+        (["--kill-on-invalid-dep=maybe", "job.sh"], 2, "`--kill-on-invalid-dep`: `maybe` is not a valid value"),
         (["--if= ", "job.sh"], 2, "`--if`: the command is empty"),
         (["--chain", "job.sh", "--flag"], 2, "`--flag` is not a script"),
         (["--chain"], 2, "`--chain` needs scripts"),

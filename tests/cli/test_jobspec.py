@@ -150,7 +150,7 @@ def test_resources_are_read_as_slurm_reads_them(words: list[str], expected: Reso
         (["-n7", "--ntasks-per-gpu=2"], "--ntasks=7 is not a multiple of --ntasks-per-gpu=2", "--ntasks=8"),
         (["-w", "n[1-"], "`-w`: `n[1-` is not a node list", ""),
         (["-w", "n[1-3]", "-x", "n2"], "node `n2` is both in --nodelist and in --exclude", "remove it"),
-        (["--exclusive=maybe"], "`--exclusive`: `maybe` is not a choice", "use one of"),
+        (["--exclusive=maybe"], "`--exclusive`: `maybe` is not a valid value", "use one of"),
     ],
 )  # fmt: skip
 def test_resources_that_make_no_sense_are_refused(words: list[str], message: str, hint: str) -> None:
@@ -214,9 +214,9 @@ def test_the_warning_signal_is_read_in_all_forms(text: str, expected: SignalSpec
         (["--signal=NOSIG@5"], "`--signal`: `NOSIG` is not a signal"),
         (["--signal=X:USR1"], "`--signal`: `X:USR1` is not [B:]SIGNAL[@SECONDS]"),
         (["--signal=0"], "`--signal`: `0` is not a signal"),
-        (["--open-mode=x"], "`--open-mode`: `x` is not a choice"),
-        (["--no-kill=x"], "`--no-kill`: `x` is not a choice"),
-        (["--kill-on-bad-exit=2"], "`--kill-on-bad-exit`: `2` is not a choice"),
+        (["--open-mode=x"], "`--open-mode`: `x` is not a valid value"),
+        (["--no-kill=x"], "`--no-kill`: `x` is not a valid value"),
+        (["--kill-on-bad-exit=2"], "`--kill-on-bad-exit`: `2` is not a valid value"),
         (["--nice=low"], "`--nice`: `low` is not a whole number"),
         (["-J", ""], "`-J`: `` cannot be a job's name"),
         (["-J", "a\nb"], "`-J`: `a\nb` cannot be a job's name"),

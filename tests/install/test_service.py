@@ -114,7 +114,7 @@ def test_units_that_are_there_are_brought_up_to_date(tmp_path: Path) -> None:
     path.write_text("old")
     changed = gq("install-service", "--node", f"--prefix={tmp_path}")
 
-    assert same.stderr == f"{path} was there already\n"
+    assert same.stderr == f"{path} already exists\n"
     assert changed.stderr == ""
     assert path.read_text() == service.unit_text("gqnode", CONFIG_PATH)
 
@@ -130,7 +130,7 @@ def test_a_unit_is_printed_without_being_written(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing says which unit"),
+        ([], "no unit given"),
         (["gqd"], "unexpected argument `gqd`"),
         (["--node", "--start", "--prefix=/tmp/x"], "`--start` and `--prefix` exclude each other"),
     ],
@@ -257,7 +257,7 @@ def test_no_service_is_started_and_the_other_way_is_named(hosts: dict[str, Host]
     done = a.run("gq", "install-service", "--node", "--start")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "systemd does not run here" in done.stderr and "`gqnode start`" in done.stderr
+    assert "systemd does not run on this host" in done.stderr and "`gqnode start`" in done.stderr
     assert not a.path("/etc/systemd/system/gqnode.service").exists()
 
 

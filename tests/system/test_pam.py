@@ -138,7 +138,11 @@ def test_a_user_is_not_told_the_cells_of_others(cluster: HostCluster, b: Host) -
     ("environ", "code", "words"),
     [
         ({"PAM_TYPE": "auth", "PAM_USER": "alice"}, 2, "PAM_TYPE is `auth`"),
-        ({"PAM_TYPE": "account", "PAM_USER": "nosuchuser"}, 1, "`nosuchuser` (PAM_USER) is no user of this host"),
+        (
+            {"PAM_TYPE": "account", "PAM_USER": "nosuchuser"},
+            1,
+            "user `nosuchuser` (PAM_USER) does not exist on this host",
+        ),
     ],
 )
 def test_what_pam_would_not_say_is_refused(b: Host, environ: dict[str, str], code: int, words: str) -> None:

@@ -62,7 +62,7 @@ def count_or(word: str) -> Callable[[str], int | None]:
 def a_name(text: str) -> str:
     """Read an account or user name; the controller knows which names exist."""
     if not text.strip() or "=" in text:
-        raise ValueError(f"`{text}` is not a name; options stand for themselves, as in --shares=2")
+        raise ValueError(f"`{text}` is not a name; write options with --, as in --shares=2")
     return text.strip()
 
 
@@ -79,14 +79,18 @@ _ACCOUNT: Readers = {
     "default_qos": ("default-qos", str),
 }
 _ACCOUNT_OPTIONS = (
-    Option(name="parent", metavar="NAME", help="The account above it (root)."),
-    Option(name="shares", metavar="COUNT", help="Its part of what its parent has, beside its siblings (1)."),
-    Option(name="guarantee", metavar="COUNT|none", help="GPUs that its jobs get before those of others who borrow."),
-    Option(name="borrow", metavar="COUNT|idle", help="GPUs that it may hold beyond these (as many as are idle)."),
-    Option(name="group", metavar="GROUP", help="A Unix group whose members are in it without being added."),
-    Option(name="coordinator", metavar="USERS", help="Who may change what is below it and steer its jobs."),
-    Option(name="default-qos", metavar="NAME", help="QOS of its jobs that ask for none (its parent's)."),
-    Option(name="description", metavar="TEXT", help="What it is."),
+    Option(name="parent", metavar="NAME", help="Parent account (default: root)."),
+    Option(name="shares", metavar="COUNT", help="Shares of the parent's part, relative to its siblings (1)."),
+    Option(name="guarantee", metavar="COUNT|none", help="GPUs guaranteed to its jobs; borrowed GPUs are reclaimed."),
+    Option(
+        name="borrow",
+        metavar="COUNT|idle",
+        help="GPUs that it may borrow beyond the guarantee (default: all idle ones).",
+    ),
+    Option(name="group", metavar="GROUP", help="Unix group whose members belong to the account."),
+    Option(name="coordinator", metavar="USERS", help="Users who may manage its users, child accounts and jobs."),
+    Option(name="default-qos", metavar="NAME", help="Default QOS of its jobs (default: its parent's)."),
+    Option(name="description", metavar="TEXT", help="Description of the account."),
 )
 
 
@@ -105,7 +109,7 @@ def _set_account(is_new: bool) -> Callable[[Arguments], int]:
 
 def refuse_no_change(fields: dict[str, object], is_new: bool) -> None:
     if not is_new and not fields:
-        raise UsageError("missing_option", "nothing says what to change", "--help lists the options")
+        raise UsageError("missing_option", "no change given", "--help lists the options")
 
 
 def _account(client: Client, name: str) -> AccountInfo:
@@ -172,17 +176,17 @@ def _account_json(account: AccountInfo) -> dict[str, JsonValue]:
 
 # ── users in them ─────────────────────────────────────────────────────────────────────────────────────────────
 
-_IN = Option(name="account", letter="A", metavar="NAME", help="The account (needed).")
+_IN = Option(name="account", letter="A", metavar="NAME", help="Account of the users (required).")
 _MEMBER_OPTIONS = (
     _IN,
-    Option(name="shares", metavar="COUNT", help="Their part of what the account has, beside its other users (1)."),
-    Option(name="default", help="Their jobs that name no account are this one's."),
+    Option(name="shares", metavar="COUNT", help="Shares of the account's part, relative to its other users (1)."),
+    Option(name="default", help="Make it the default account of these users."),
 )
 
 
 def _its_account(arguments: Arguments) -> str:
     if not arguments.has("account"):
-        raise UsageError("missing_option", "nothing says which account", "add --account=NAME")
+        raise UsageError("missing_option", "no account given", "add --account=NAME")
     return arguments.read("account", a_name) or ""
 
 
@@ -207,7 +211,7 @@ def _set_member(is_new: bool) -> Callable[[Arguments], int]:
 def warn_of_stranger(user: str) -> None:
     """The controller's host may know who is not known here, and who is not known yet may come: nothing is refused."""
     if not is_known_here(user):
-        warn(f"warning: this host knows no user `{user}`: see that the name is right")
+        warn(f"warning: user `{user}` does not exist on this host: check the name")
 
 
 def _member(client: Client, user: str, account: str) -> MemberInfo:
@@ -215,7 +219,7 @@ def _member(client: Client, user: str, account: str) -> MemberInfo:
         if (member.user, member.account) == (user, account):
             return member
     message = f"user `{user}` is not in account `{account}`"
-    raise Refusal("unknown_member", message, f"`gqctl user add {user} --account={account}` adds them")
+    raise Refusal("unknown_member", message, f"add the user with `gqctl user add {user} --account={account}`")
 
 
 def _remove_member(arguments: Arguments) -> int:
@@ -280,21 +284,21 @@ def verbs() -> dict[str, Command]:
         ),
         "set": Command(
             name="gqctl account set",
-            summary="Change an account; what is not named stays.",
+            summary="Change an account; other settings stay.",
             operands="NAME",
             options=_ACCOUNT_OPTIONS,
             run=_set_account(is_new=False),
         ),
         "show": Command(
             name="gqctl account show",
-            summary="Show accounts, those above first.",
+            summary="Show accounts, parents first.",
             operands="[NAME...]",
             options=(JSON,),
             run=_show_accounts,
         ),
         "remove": Command(
             name="gqctl account remove",
-            summary="Remove accounts that have no users, no jobs and no accounts below them.",
+            summary="Remove accounts that have no users, jobs or child accounts.",
             operands="NAME...",
             run=_remove_account,
         ),
@@ -312,21 +316,21 @@ def user_verbs() -> dict[str, Command]:
         ),
         "set": Command(
             name="gqctl user set",
-            summary="Change what users are in an account.",
+            summary="Change the settings of users in an account.",
             operands="USER...",
             options=_MEMBER_OPTIONS,
             run=_set_member(is_new=False),
         ),
         "show": Command(
             name="gqctl user show",
-            summary="Show users and the accounts that they are in.",
+            summary="Show users and their accounts.",
             operands="[USER...]",
             options=(Option(name="account", letter="A", metavar="NAMES", help="Only users of these accounts."), JSON),
             run=_show_members,
         ),
         "remove": Command(
             name="gqctl user remove",
-            summary="Take users out of an account in which they have no jobs.",
+            summary="Remove users from an account in which they have no jobs.",
             operands="USER...",
             options=(_IN,),
             run=_remove_member,

@@ -98,18 +98,18 @@ def commands() -> dict[str, Command]:
     return {
         "audit": Command(
             name="gqctl audit",
-            summary="Show who did what, when, from where, and with which result (operators).",
+            summary="Show the audit trail: who did what, when, from where, with which result (operators).",
             options=(
-                Option(name="user", letter="u", metavar="USER", help="Only what this user did."),
-                Option(name="action", metavar="ACTION", help="Only this: CancelJobs, CreateToken, Impostor ..."),
-                Option(name="refused", help="Only what was refused."),
+                Option(name="user", letter="u", metavar="USER", help="Only actions of this user."),
+                Option(name="action", metavar="ACTION", help="Only this action: CancelJobs, CreateToken, Impostor ..."),
+                Option(name="refused", help="Only refused actions."),
                 Option(
                     name="since",
                     letter="S",
                     metavar="TIME",
-                    help=f"From so long ago, or from a moment ({DEFAULT_SINCE}).",
+                    help=f"Only entries after this time, or this long ago ({DEFAULT_SINCE}).",
                 ),
-                Option(name="limit", metavar="COUNT", help="Only the last so many."),
+                Option(name="limit", metavar="COUNT", help="Only the last COUNT entries."),
                 JSON,
             ),
             run=_audit,

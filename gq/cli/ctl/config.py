@@ -35,7 +35,7 @@ def _show(arguments: Arguments) -> int:
     settings = list(load_config(chosen_cluster()).settings())
     chosen = [setting for setting in settings if _is_meant(setting[0], arguments.operands)]
     if arguments.operands and not chosen:
-        raise Refusal("unknown_setting", f"`{arguments.operands[0]}` is no setting", "gqctl config show lists all")
+        raise Refusal("unknown_setting", f"`{arguments.operands[0]}` is not a setting", "gqctl config show lists all")
     if arguments.has("set"):
         chosen = [one for one in chosen if one[2] != DEFAULT]
     if arguments.has("json"):
@@ -115,20 +115,20 @@ def verbs() -> dict[str, Command]:
             name="gqctl config show",
             summary="Show the settings of gq.toml on this host, and where each value comes from.",
             operands="[SETTING...]",
-            options=(Option(name="set", help="Only those that the file sets."), JSON),
+            options=(Option(name="set", help="Only the settings that the file sets."), JSON),
             run=_show,
-            details="SETTING is one, such as limits.jobs, or a table of them, such as limits.",
+            details="SETTING is a setting, such as limits.jobs, or a table, such as limits.",
         ),
         "check": Command(
             name="gqctl config check",
-            summary="Say whether a file is a valid gq.toml and what would change with it; nothing does.",
+            summary="Check whether a file is a valid gq.toml and show what it would change; change nothing.",
             operands="FILE",
             options=(JSON,),
             run=_check,
         ),
         "reload": Command(
             name="gqctl config reload",
-            summary="Let the controller read its gq.toml again; a file that is wrong changes nothing.",
+            summary="Make the controller reload its gq.toml; an invalid file changes nothing.",
             options=(JSON,),
             run=_reload,
         ),

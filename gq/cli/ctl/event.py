@@ -83,18 +83,21 @@ def commands() -> dict[str, Command]:
             name="gqctl events",
             summary="Show the events of your jobs; operators see all events.",
             options=(
-                Option(name="follow", letter="f", help="Go on with what happens, until interrupted."),
+                Option(name="follow", letter="f", help="Print new events until interrupted."),
                 Option(
                     name="since",
                     letter="S",
                     metavar="N|TIME",
-                    help=f"After this number, from so long ago, or from a moment ({DEFAULT_SINCE}; with -f now).",
+                    help=f"Only events after this number or time, or this long ago ({DEFAULT_SINCE}; with -f now).",
                 ),
                 Option(
-                    name="job", letter="j", metavar="JOB,...", help="Only of these jobs; of an array all its tasks."
+                    name="job",
+                    letter="j",
+                    metavar="JOB,...",
+                    help="Only events of these jobs (of an array: all tasks).",
                 ),
-                Option(name="type", metavar="TYPE,...", help="Only these: JobStarted, JobEnded, NodeLost ..."),
-                Option(name="json", help="A line of JSON for each also on a terminal, as everywhere else."),
+                Option(name="type", metavar="TYPE,...", help="Only these events: JobStarted, JobEnded, NodeLost ..."),
+                Option(name="json", help="Print one line of JSON per event on a terminal, too."),
             ),
             run=_events,
         ),

@@ -57,11 +57,11 @@ _CHANGEABLE = (
 )  # fmt: skip
 BY_FACTORS = "auto"
 PRIORITY = Option(
-    name="priority", metavar="COUNT|auto", help="Place in the queue, or auto: as the factors say again; for operators."
+    name="priority", metavar="COUNT|auto", help="Set the priority, or auto: use the factors again; for operators."
 )
 THROTTLE = Option(
     name="array-throttle", metavar="COUNT|auto",
-    help="So many tasks of the array at once; 0: as many as fit; auto: as many as there are idle GPUs.",
+    help="Maximum number of array tasks at once; 0: no maximum; auto: as many as there are idle GPUs.",
 )  # fmt: skip
 SCONTROL = {
     "account": "account",
@@ -117,7 +117,7 @@ def _update(arguments: Arguments) -> int:
     words = [word for operand in arguments.operands for word in _scontrol_jobs(operand)]
     changes = _changes(arguments)
     if not any(changes.has(name) for name in (*_CHANGEABLE, THROTTLE.name)):
-        raise UsageError("missing_option", "nothing says what to change", "for example --time=2h or --partition=NAME")
+        raise UsageError("missing_option", "no change given", "for example --time=2h or --partition=NAME")
     named = operands(Arguments((), words), job_word, "JOB")
     change = _change(changes, time.time())
     is_about_resources = bool(resource_fields(changes))
@@ -154,7 +154,7 @@ def _scontrol_change(operand: str) -> list[ParsedOption]:
         return [ParsedOption("requeue" if value == "1" else "no-requeue", "", key)]
     if word not in SCONTROL:
         hint = suggestion(word, SCONTROL, "`gqctl update --help` lists the options")
-        raise UsageError("unknown_option", f"`{key}` is nothing that can be changed", hint)
+        raise UsageError("unknown_option", f"`{key}` cannot be changed", hint)
     return [ParsedOption(SCONTROL[word], value, key)]
 
 
@@ -285,7 +285,7 @@ def _share_json(share: Grant | RoleShare) -> dict[str, object]:
 
 def _notify(arguments: Arguments) -> int:
     if len(arguments.operands) < 2:
-        raise UsageError("missing_operand", "JOB and TEXT are needed", "gqctl notify 12 'please save your work'")
+        raise UsageError("missing_operand", "JOB and TEXT are required", "gqctl notify 12 'please save your work'")
     job_id, task = read(one_job, arguments.operands[0])
     with controller() as client:
         ask(client, NotifyJob(job_id=job_id, task=task, text=" ".join(arguments.operands[1:])), Done)
@@ -296,7 +296,7 @@ def verbs() -> dict[str, Command]:
     return {
         "hold": Command(
             name="gqctl hold",
-            summary="Hold pending jobs, so that they do not start.",
+            summary="Hold pending jobs: they do not start until released.",
             operands="JOB...",
             run=on_jobs(lambda named: HoldJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
@@ -308,7 +308,7 @@ def verbs() -> dict[str, Command]:
         ),
         "requeue": Command(
             name="gqctl requeue",
-            summary="End running jobs and requeue them under the same id.",
+            summary="Stop running jobs and requeue them under the same id.",
             operands="JOB...",
             run=on_jobs(lambda named: RequeueJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
@@ -316,9 +316,9 @@ def verbs() -> dict[str, Command]:
             name="gqctl update",
             summary="Change jobs.",
             operands="JOB...",
-            details="Resources, partition, account, QOS, begin and nice can be changed while a job is pending, the rest"
-            " at any time. What is changed of one task (12_4) or of some (12_[1-5]) is not changed of the others."
-            " scontrol's words are known, too: `gqctl update 12 TimeLimit=2:00:00`.",
+            details="Resources, partition, account, QOS, begin and nice can be changed while a job is pending, the "
+            "rest at any time. Changing one task (12_4) or some tasks (12_[1-5]) does not change the others. The "
+            "settings of scontrol work, too: `gqctl update 12 TimeLimit=2:00:00`.",
             options=(
                 *(option for option in JOB_OPTIONS if option.name in _CHANGEABLE and option.name != PRIORITY.name),
                 PRIORITY,
@@ -335,7 +335,7 @@ def verbs() -> dict[str, Command]:
         ),
         "notify": Command(
             name="gqctl notify",
-            summary="Write a line into a running job's standard error.",
+            summary="Write a line to a running job's standard error.",
             operands="JOB TEXT...",
             operands_end_options=True,
             run=_notify,

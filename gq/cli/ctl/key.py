@@ -66,7 +66,7 @@ def _only_one(prefix: str, keys: Sequence[KeyInfo], what: str, hint: str) -> Key
     if not found:
         raise Refusal("unknown_key", f"no {what} begins with `{prefix}`", hint)
     if len(found) > 1:
-        raise Refusal("ambiguous_key", f"{len(found)} {what}s begin with `{prefix}`", "give more of it")
+        raise Refusal("ambiguous_key", f"{len(found)} {what}s begin with `{prefix}`", "give more characters")
     return found[0]
 
 
@@ -78,7 +78,7 @@ def _add(arguments: Arguments) -> int:
         raise UsageError(
             "bad_key",
             f"a public key has {PUBLIC_KEY_CHARACTERS} characters, this has {len(public)}",
-            "put it into single quotes, or give `-` and the key on standard input",
+            "put the key in single quotes, or give `-` and the key on standard input",
         )
     with controller() as client:
         ask(client, AddKey(public=public, user=arguments.text("user"), note=arguments.text("note")), Done)
@@ -94,10 +94,10 @@ def _add(arguments: Arguments) -> int:
 def _tell_client(identity: Identity) -> None:
     """Print the configuration that the key's machine needs to reach the cluster."""
     if not identity.client_endpoint:
-        warn("The key is enrolled, and nobody can come in with it yet: gq.toml of the controller has no")
+        warn("The key is enrolled but cannot be used yet: gq.toml of the controller does not set")
         warn("`listen_clients` in [controller].")
         return
-    warn("On the machine of the key, in a file gq.toml to which GQ_CONFIG leads (or /etc/gq/gq.toml):")
+    warn("On the key's machine, write to /etc/gq/gq.toml or to the file that GQ_CONFIG names:")
     write_line("[client]")
     write_line(f'controller = "{identity.client_endpoint}"')
     write_line(f'server_key = "{identity.server_key}"')
@@ -121,7 +121,7 @@ def _row(key: KeyInfo) -> tuple[str, ...]:
 
 def _revoke(arguments: Arguments) -> int:
     with controller() as client:
-        for key in of_prefix(arguments, keys_of(client), "KEY", "`gqctl key show` shows them"):
+        for key in of_prefix(arguments, keys_of(client), "KEY", "`gqctl key show` lists the keys"):
             ask(client, RevokeKey(public=key.public), Done)
     return 0
 
@@ -130,13 +130,16 @@ def verbs() -> dict[str, Command]:
     return {
         "add": Command(
             name="gqctl key add",
-            summary="Enrol a key, with which commands on a machine outside the cluster act as a user.",
+            summary="Enrol a key for commands on a machine outside the cluster, as a user.",
             operands="PUBLIC",
             options=(
                 Option(
-                    name="user", letter="u", metavar="USER", help="Whose it is (yours); others' need an administrator."
+                    name="user",
+                    letter="u",
+                    metavar="USER",
+                    help="Owner of the key (default: you); administrators may enrol keys of others.",
                 ),
-                Option(name="note", metavar="TEXT", help="Where it lies, for example `laptop`."),
+                Option(name="note", metavar="TEXT", help="Note on where the key is used, for example `laptop`."),
                 JSON,
             ),
             run=_add,
@@ -145,15 +148,15 @@ def verbs() -> dict[str, Command]:
         ),
         "show": Command(
             name="gqctl key show",
-            summary="Show your keys; operators and administrators see those of all users and nodes.",
+            summary="Show your keys; operators and administrators see all keys.",
             options=(Option(name="user", letter="u", metavar="USER", help="Only keys of this user."), JSON),
             run=_show,
         ),
         "revoke": Command(
             name="gqctl key revoke",
-            summary="Make keys void, at once, also on connections that stand.",
+            summary="Revoke keys at once, also on open connections.",
             operands="KEY...",
             run=_revoke,
-            details="KEY is the beginning of it as `gqctl key show` shows it.",
+            details="KEY is the beginning of a key that `gqctl key show` shows.",
         ),
     }

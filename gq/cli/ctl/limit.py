@@ -31,11 +31,11 @@ _COLUMNS = (
     Column("AT"),
 )
 _WHOSE = (
-    Option(name="user", letter="u", metavar="USERS", help="Of these users, in all accounts together."),
-    Option(name="account", letter="A", metavar="NAMES", help="Of these accounts, with all below them."),
-    Option(name="qos", letter="q", metavar="NAMES", help="Of jobs with these QOS."),
+    Option(name="user", letter="u", metavar="USERS", help="Limits of these users, in all accounts together."),
+    Option(name="account", letter="A", metavar="NAMES", help="Limits of these accounts, including child accounts."),
+    Option(name="qos", letter="q", metavar="NAMES", help="Limits of jobs with these QOS."),
 )
-_PER_USER = Option(name="per-user", help="Of each user of the account or the QOS, not all of them together.")
+_PER_USER = Option(name="per-user", help="Limit each user of the account or QOS, not all users together.")
 
 
 def resource(text: str) -> str:
@@ -44,7 +44,7 @@ def resource(text: str) -> str:
     if word in LIMITED or (word.startswith(GPUS_OF_TYPE) and len(word) > len(GPUS_OF_TYPE)):
         return word
     there = suggestion(word, LIMITED, f"use {', '.join(LIMITED)} or gpus:TYPE")
-    raise ValueError(f"`{text}` is nothing that can be limited; {there}")
+    raise ValueError(f"`{text}` is not a resource that can be limited; {there}")
 
 
 def amount(resource_name: str, text: str) -> float:
@@ -54,7 +54,7 @@ def amount(resource_name: str, text: str) -> float:
     if resource_name == "time":
         seconds = parse_duration_s(text)
         if seconds is None:
-            raise ValueError(f"`{text}` is no limit; `gqctl limit remove` takes one away")
+            raise ValueError(f"`{text}` is not a limit; `gqctl limit remove` removes a limit")
         return seconds
     return _gpu_hours(text) if resource_name.startswith("gpu_hours") else whole_number(text, 0, MOST)
 
@@ -79,7 +79,7 @@ def shown_amount(resource_name: str, max_amount: float) -> str:
 def _assignment(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"`{text}` is not RESOURCE=MOST; for example gpus=4")
+        raise ValueError(f"`{text}` is not RESOURCE=MAXIMUM; for example gpus=4")
     resource_name = resource(name)
     return resource_name, amount(resource_name, value)
 
@@ -91,9 +91,15 @@ def _holders(arguments: Arguments) -> list[tuple[Holder, str]]:
     """Return the holders of limits that the options name, at least one."""
     found = [(Holder(option.name), name) for option in _WHOSE for name in arguments.words(option.name)]
     if not found:
-        raise UsageError("missing_option", "nothing says whose limit", "add --user=USER, --account=NAME or --qos=NAME")
+        raise UsageError(
+            "missing_option", "no user, account or QOS given", "add --user=USER, --account=NAME or --qos=NAME"
+        )
     if arguments.has("per-user") and any(holder is Holder.USER for holder, _ in found):
-        raise UsageError("contradiction", "`--user` and `--per-user` exclude each other", "a user is one already")
+        raise UsageError(
+            "contradiction",
+            "`--user` and `--per-user` exclude each other",
+            "remove --per-user: a user's limit already applies to one user",
+        )
     return found
 
 
@@ -107,10 +113,12 @@ def _at(arguments: Arguments, resource_name: str) -> LimitAt:
         return only or LimitAt.START
     at = _AT.get(given.value.lower())
     if at is None:
-        raise UsageError("bad_value", f"{given.place}: `{given.value}` is no such point", "use submit or start")
+        raise UsageError(
+            "bad_value", f"{given.place}: `{given.value}` is not a point where a limit applies", "use submit or start"
+        )
     if only is not None and at is not only:
         raise UsageError(
-            "contradiction", f"a limit of {LIMITED[resource_name]} binds at {only.value} only", "leave --at out"
+            "contradiction", f"a limit of {LIMITED[resource_name]} applies at {only.value} only", "remove --at"
         )
     return at
 
@@ -220,20 +228,24 @@ def verbs() -> dict[str, Command]:
             options=(
                 *_WHOSE,
                 _PER_USER,
-                Option(name="at", metavar="submit|start", help="Refuse what goes beyond it, or let it wait (start)."),
+                Option(
+                    name="at",
+                    metavar="submit|start",
+                    help="Refuse jobs beyond the limit, or keep them pending (start).",
+                ),
             ),
             run=_set,
-            details=f"RESOURCE is one of {', '.join(LIMITED)}, or gpus:TYPE. What is queued or runs is not touched.",
+            details=f"RESOURCE is one of {', '.join(LIMITED)}, or gpus:TYPE. Queued and running jobs are not affected.",
         ),
         "show": Command(
             name="gqctl limit show",
-            summary="Show limits, and how much of each is used.",
+            summary="Show limits and their usage.",
             options=(*_WHOSE, JSON),
             run=_show,
         ),
         "remove": Command(
             name="gqctl limit remove",
-            summary="Take limits away.",
+            summary="Remove limits.",
             operands="RESOURCE...",
             options=(*_WHOSE, _PER_USER),
             run=_remove,

@@ -19,7 +19,7 @@ from gq.wire.client import Done, ListNodes, Nodes, RemoveNode, UpdateNodes
 
 UNBUILT = ("reboot",)
 
-REASON = Option(name="reason", letter="r", metavar="TEXT", help="Why, shown with the node (needed).")
+REASON = Option(name="reason", letter="r", metavar="TEXT", help="Reason, shown with the node (required).")
 
 
 class Target(NamedTuple):
@@ -34,7 +34,7 @@ def parse_target(text: str) -> Target:
     nodes, colon, gpu = text.partition(":")
     names = expand(nodes)
     if not names:
-        raise ValueError(f"`{text}` names no node")
+        raise ValueError(f"`{text}` does not name a node")
     if not colon:
         return Target(names)
     if len(names) != 1:
@@ -59,7 +59,7 @@ def _update(action: str) -> Callable[[Arguments], int]:
         if action != "resume" and not reason:
             raise UsageError("missing_option", f"`gqctl node {action}` needs a reason", "add --reason='what is wrong'")
         if action == "down" and any(target.gpu is not None for target in targets):
-            raise UsageError("contradiction", "a single GPU cannot be set down", "use `gqctl node drain` for it")
+            raise UsageError("contradiction", "a single GPU cannot be set to down", "use `gqctl node drain` for it")
         with controller() as client:
             for target in targets:
                 request = UpdateNodes(names=target.nodes, action=action, reason=reason, gpu=target.gpu)
@@ -155,9 +155,9 @@ def verbs() -> dict[str, Command]:
         ),
         "remove": Command(
             name="gqctl node remove",
-            summary="Remove nodes from the cluster: their keys are void at once, their jobs end as on a lost node.",
+            summary="Remove nodes from the cluster: their keys are revoked at once, their jobs end as on a lost node.",
             operands="NODE...",
-            options=(Option(name="reason", letter="r", metavar="TEXT", help="Why, for the audit trail."),),
+            options=(Option(name="reason", letter="r", metavar="TEXT", help="Reason, for the audit trail."),),
             run=_remove,
         ),
     }

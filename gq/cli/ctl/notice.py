@@ -52,7 +52,7 @@ def _list(arguments: Arguments) -> int:
     else:
         write_table(_COLUMNS, [[_row(one) for one in found]])
     for user, count in sorted(pages[-1].dropped.items()):
-        warn(f"note: {plural(count, 'notice')} of {user} dropped: as many as may wait were waiting already")
+        warn(f"note: {plural(count, 'notice')} of {user} dropped: the queue of notices was full")
     return 0
 
 
@@ -94,12 +94,14 @@ def verbs() -> dict[str, Command]:
     return {
         "list": Command(
             name="gqctl notice list",
-            summary="Show your notices; operators see those of all.",
+            summary="Show your notices; operators see all notices.",
             options=(
-                Option(name="user", letter="u", metavar="USER", help="Only of this user."),
-                Option(name="job", letter="j", metavar="JOB,...", help="Only of these jobs."),
-                Option(name="state", metavar="STATE,...", help=f"Only these: {', '.join(STATES)}."),
-                Option(name="since", letter="S", metavar="TIME", help="From so long ago, or from a moment."),
+                Option(name="user", letter="u", metavar="USER", help="Only notices of this user."),
+                Option(name="job", letter="j", metavar="JOB,...", help="Only notices of these jobs."),
+                Option(name="state", metavar="STATE,...", help=f"Only these states: {', '.join(STATES)}."),
+                Option(
+                    name="since", letter="S", metavar="TIME", help="Only notices after this time, or this long ago."
+                ),
                 JSON,
             ),
             run=_list,

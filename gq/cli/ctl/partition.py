@@ -59,7 +59,7 @@ def verbs() -> dict[str, Command]:
     return {
         "show": Command(
             name="gqctl partition show",
-            summary="Show partitions: their settings, their nodes and what is free.",
+            summary="Show partitions: settings, nodes and free resources.",
             operands="[PARTITION...]",
             options=(JSON,),
             run=show,

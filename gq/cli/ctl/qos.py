@@ -26,7 +26,7 @@ _COLUMNS = (
     Column("USAGE FACTOR", is_number=True),
     Column("MAX TIME", is_number=True),
     Column("PREEMPTS", is_wide=True, is_wrapped=True),
-    Column("GIVES WAY"),
+    Column("WHEN PREEMPTED"),
     Column("BORROWS"),
     Column("WHO", is_wide=True, is_wrapped=True),
     Column("DESCRIPTION", is_wide=True),
@@ -39,7 +39,7 @@ def _factor(text: str) -> float:
     except ValueError:
         factor = -1.0
     if not 0 <= factor <= MOST_USAGE_FACTOR:
-        raise ValueError(f"`{text}` is not a factor; for example 2 or 0.5, and 0 bills nothing")
+        raise ValueError(f"`{text}` is not a factor; for example 2 or 0.5; 0 bills nothing")
     return factor
 
 
@@ -74,21 +74,21 @@ _QOS: Readers = {
     "borrows_reserved": ("borrows-reserved", _yes_or_no),
 }
 _OPTIONS = (
-    Option(name="priority", metavar="COUNT", help="The highest of all QOS counts as 1 in the priority's factor (0)."),
-    Option(name="usage-factor", metavar="FACTOR", help="What its jobs use is billed so many times (1)."),
-    Option(name="max-time", metavar="TIME", help="Longest time limit of its jobs; unlimited: none."),
-    Option(name="users", metavar="USERS", help="Who may ask for it; nobody named at all: everybody."),
-    Option(name="groups", metavar="GROUPS", help="Unix groups that may ask for it."),
-    Option(name="accounts", metavar="NAMES", help="Accounts that may ask for it, and those below them."),
-    Option(name="preempts", metavar="NAMES", help="QOS whose jobs give way to its jobs."),
+    Option(name="priority", metavar="COUNT", help="Priority of the QOS; the highest of all QOS gives factor 1 (0)."),
+    Option(name="usage-factor", metavar="FACTOR", help="Factor by which the usage of its jobs is billed (1)."),
+    Option(name="max-time", metavar="TIME", help="Maximum time limit of its jobs; unlimited: none."),
+    Option(name="users", metavar="USERS", help="Users who may use it; with no users, groups or accounts: all."),
+    Option(name="groups", metavar="GROUPS", help="Unix groups that may use it."),
+    Option(name="accounts", metavar="NAMES", help="Accounts that may use it, including child accounts."),
+    Option(name="preempts", metavar="NAMES", help="QOS whose jobs its jobs may preempt."),
     Option(
         name="preempt-mode",
         metavar="MODE",
-        help="How its jobs give way: requeue (default), cancel, suspend, off.",
+        help="How its jobs are preempted: requeue (default), cancel, suspend, off.",
     ),
-    Option(name="min-run", metavar="TIME", help="Its own jobs run so long before they give way (0)."),
-    Option(name="borrows-reserved", metavar="yes|no", help="Its jobs fill empty hours of reservations (no)."),
-    Option(name="description", metavar="TEXT", help="What it is for."),
+    Option(name="min-run", metavar="TIME", help="Minimum run time of its jobs before preemption (0)."),
+    Option(name="borrows-reserved", metavar="yes|no", help="Let its jobs run on unused reserved resources (no)."),
+    Option(name="description", metavar="TEXT", help="Description of the QOS."),
 )
 
 
@@ -176,21 +176,21 @@ def verbs() -> dict[str, Command]:
         ),
         "set": Command(
             name="gqctl qos set",
-            summary="Change a QOS; what is not named stays.",
+            summary="Change a QOS; other settings stay.",
             operands="NAME",
             options=_OPTIONS,
             run=_set(is_new=False),
         ),
         "show": Command(
             name="gqctl qos show",
-            summary="Show the classes of service and who may ask for them.",
+            summary="Show QOS (classes of service) and who may use them.",
             operands="[NAME...]",
             options=(JSON,),
             run=_show,
         ),
         "remove": Command(
             name="gqctl qos remove",
-            summary="Remove QOS that no job has; those that are always there are as they were at first again.",
+            summary="Remove QOS that no job uses; a built-in QOS is reset instead.",
             operands="NAME...",
             run=_remove,
         ),

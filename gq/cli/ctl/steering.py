@@ -27,8 +27,8 @@ from gq.wire.client import (
     SuspendJobs,
 )
 
-_REQUEUE = Option(name="requeue", help="Queue the job again, under its id, instead of ending it for good.")
-_KEEP = Option(name="keep", metavar="COUNT", help="Of an elastic job that shrinks: so many GPUs, or nodes, stay.")
+_REQUEUE = Option(name="requeue", help="Requeue the job under its id instead of ending it.")
+_KEEP = Option(name="keep", metavar="COUNT", help="With shrink: number of GPUs or nodes that the job keeps.")
 _COLUMNS = (
     Column("JOB", is_number=True),
     Column("HOLDER"),
@@ -43,7 +43,7 @@ _COLUMNS = (
 
 def _extend(arguments: Arguments) -> int:
     if len(arguments.operands) != 2:
-        raise UsageError("missing_operand", "JOB and how much more are needed", "gqctl extend 12 +2h")
+        raise UsageError("missing_operand", "JOB and +TIME are required", "gqctl extend 12 +2h")
     of, task = read(one_job, arguments.operands[0])
     by_s = read(_more_time_s, arguments.operands[1])
     with controller() as client:
@@ -61,10 +61,10 @@ def _extend(arguments: Arguments) -> int:
 def _more_time_s(text: str) -> int:
     """``+2h``; what has no sign could be meant as the limit in all."""
     if not text.startswith("+"):
-        raise ValueError(f"`{text}` may mean more or in all; write +{text} for so much more")
+        raise ValueError(f"`{text}` has no +; write +{text} to add to the time limit")
     by_s = parse_duration_s(text[1:])
     if not by_s:
-        raise ValueError(f"`{text}` is no extension; write for example +2h")
+        raise ValueError(f"`{text}` is not an extension; for example +2h")
     return by_s
 
 
@@ -73,7 +73,7 @@ def _more_time_s(text: str) -> int:
 
 def _ask(arguments: Arguments) -> int:
     if len(arguments.operands) < 2:
-        raise UsageError("missing_operand", "JOB and TEXT are needed", "gqctl ask 12 'may I have a GPU until noon?'")
+        raise UsageError("missing_operand", "JOB and TEXT are required", "gqctl ask 12 'may I have a GPU until noon?'")
     of, task = read(one_job, arguments.operands[0])
     with controller() as client:
         ask(client, AskJob(job_id=of, task=task, text=" ".join(arguments.operands[1:])), Done)
@@ -82,7 +82,9 @@ def _ask(arguments: Arguments) -> int:
 
 def _answer(arguments: Arguments) -> int:
     if len(arguments.operands) < 2:
-        raise UsageError("missing_operand", "JOB and an answer are needed", "gqctl answer 12 decline 'it ends at ten'")
+        raise UsageError(
+            "missing_operand", "JOB and an answer are required", "gqctl answer 12 decline 'it ends at ten'"
+        )
     of, task = read(one_job, arguments.operands[0])
     answer = read(_answer_word, arguments.operands[1])
     text = " ".join(arguments.operands[2:])
@@ -99,7 +101,7 @@ def _answer_word(text: str) -> AskAnswer:
     try:
         return AskAnswer(text.lower())
     except ValueError:
-        raise ValueError(f"`{text}` is no answer; write {', '.join(AskAnswer)}") from None
+        raise ValueError(f"`{text}` is not an answer; use {', '.join(AskAnswer)}") from None
 
 
 def _asks(arguments: Arguments) -> int:
@@ -138,8 +140,8 @@ def verbs() -> dict[str, Command]:
             summary="Answer a request about your job.",
             operands="JOB release|shrink|decline [TEXT...]",
             details=(
-                "`release` also ends the job, as gqdel does. `shrink` has an elastic job give up what came to it, and "
-                "take no more."
+                "`release` also ends the job, as gqdel does. `shrink` makes an elastic job release the resources that "
+                "it grew by, and grow no more."
             ),
             options=(_REQUEUE, _KEEP),
             run=_answer,
@@ -155,8 +157,8 @@ def verbs() -> dict[str, Command]:
             name="gqctl suspend",
             summary="Suspend running jobs.",
             operands="JOB...",
-            details="For operators.  A suspended job keeps its GPUs with what is in their memory, its CPUs and its"
-            " memory, and is billed for them; its time limit stands still.",
+            details="For operators.  A suspended job keeps its GPUs with their contents, its CPUs and its memory, and "
+            "is billed for them. Its time limit does not run while it is suspended.",
             run=on_jobs(lambda named: SuspendJobs(job_ids=named.job_ids, tasks=named.tasks)),
         ),
         "resume": Command(
@@ -170,8 +172,8 @@ def verbs() -> dict[str, Command]:
             summary="Give a running job more time.",
             operands="JOB +TIME",
             options=(JSON,),
-            details="Granted at once if nobody who was promised a start has to wait longer for it, and nothing that is"
-            " reserved is reached; else it is said who would have to, and how much would be granted.",
+            details="The extension is granted at once if it delays no planned start and reaches no reservation. "
+            "Otherwise gqctl names the jobs that it would delay, and the longest possible extension.",
             run=_extend,
         ),
     }

@@ -26,7 +26,8 @@ from gq.wire.client import CreateToken, Done, RevokeKey, TokenCreated
 DEFAULT_TTL = "1h"
 
 _COLUMNS = (
-    Column("TOKEN"), Column("FOR"), Column("LOGIN"), Column("UNTIL"), Column("USED BY"), Column("MADE BY", is_wide=True)
+    Column("TOKEN"), Column("FOR"), Column("LOGIN"), Column("UNTIL"), Column("USED BY"),
+    Column("CREATED BY", is_wide=True),
 )  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def _create(arguments: Arguments) -> int:
     from gq.connection.curve import fresh_keys
     from gq.connection.token import format_token
 
-    refuse_operands(arguments, "--node-name=NAME says for which node it is")
+    refuse_operands(arguments, "use --node-name=NAME to name the node")
     pair = fresh_keys()
     request = CreateToken(
         public=pair.public.decode(),
@@ -69,7 +70,7 @@ def _json(request: CreateToken, answer: TokenCreated, token: str) -> dict[str, J
 def _ttl_s(text: str) -> int:
     seconds = parse_duration_s(text)
     if not seconds:
-        raise ValueError(f"`{text}` is no time for a token; for example 10m, 1h or 1d")
+        raise ValueError(f"`{text}` is not a valid lifetime; for example 10m, 1h or 1d")
     return seconds
 
 
@@ -91,11 +92,11 @@ def _token_file(path: str) -> Iterator[TextIO]:
 def _tell(request: CreateToken, answer: TokenCreated, path: str) -> None:
     """How to use it, apart from the token itself."""
     who = f"the {'login ' if request.is_login else ''}node {request.node}" if request.node else _any(request.is_login)
-    warn(f"It lets {who} join, once.")
-    warn(f"Until {local_time(answer.expires_at)}, on that host, as root:")
+    warn(f"The token lets {who} join, once.")
+    warn(f"Before {local_time(answer.expires_at)}, run on that host as root:")
     warn(f"  gqnode join {answer.endpoint} --token-file {Path(path).name if path else 'FILE'} --start")
     if not path:
-        warn("without --token-file it is read from standard input")
+        warn("without --token-file, gqnode reads the token from standard input")
 
 
 def _any(is_login: bool) -> str:
@@ -122,7 +123,7 @@ def _row(token: KeyInfo) -> tuple[str, ...]:
 def _revoke(arguments: Arguments) -> int:
     with controller() as client:
         tokens = [key for key in keys_of(client) if key.kind is KeyKind.JOIN]
-        for token in of_prefix(arguments, tokens, "TOKEN", "`gqctl token list` shows them"):
+        for token in of_prefix(arguments, tokens, "TOKEN", "`gqctl token list` lists the tokens"):
             ask(client, RevokeKey(public=token.public), Done)
     return 0
 
@@ -131,24 +132,28 @@ def verbs() -> dict[str, Command]:
     return {
         "create": Command(
             name="gqctl token create",
-            summary="Make a token, with which one host may join as a node.",
+            summary="Create a token with which one host may join as a node.",
             options=(
-                Option(name="ttl", metavar="TIME", help=f"How long it is good ({DEFAULT_TTL})."),
-                Option(name="node-name", metavar="NAME", help="Only for a node of this name."),
-                Option(name="login", help="For a login node: it runs no jobs and vouches for all users of its host."),
-                Option(name="out", metavar="FILE", help="Write it into a new file (0600), not to standard output."),
+                Option(name="ttl", metavar="TIME", help=f"How long the token is valid ({DEFAULT_TTL})."),
+                Option(name="node-name", metavar="NAME", help="Let only a node of this name join."),
+                Option(
+                    name="login", help="Let a login node join: it runs no jobs and vouches for all users of its host."
+                ),
+                Option(
+                    name="out", metavar="FILE", help="Write the token to a new file (0600), not to standard output."
+                ),
                 JSON,
             ),
             run=_create,
-            details="The token is a secret: hand it on in a file or a pipe, never on a command line."
-            " Into a pipe nothing else is printed.",
+            details="The token is a secret: pass it on in a file or a pipe, never on a command line. In a pipe, only "
+            "the token is printed.",
         ),
-        "list": Command(name="gqctl token list", summary="Show the tokens that were made.", options=(JSON,), run=_list),
+        "list": Command(name="gqctl token list", summary="Show all tokens.", options=(JSON,), run=_list),
         "revoke": Command(
             name="gqctl token revoke",
-            summary="Make tokens void; a node that has joined with one stays.",
+            summary="Revoke tokens; nodes that have joined with them stay.",
             operands="TOKEN...",
             run=_revoke,
-            details="TOKEN is the beginning of it as `gqctl token list` shows it.",
+            details="TOKEN is the beginning of a token that `gqctl token list` shows.",
         ),
     }

@@ -10,11 +10,11 @@ _NAME = "gq checkpoint-done"
 
 COMMAND = Command(
     name=_NAME,
-    summary="Say from inside a job that what it has done so far is saved.",
+    summary="Report from inside a job that its work so far is saved.",
     options=(),
     run=says(_NAME, CheckpointDone),
     details=(
-        "Of the jobs that could give way to another those do that would lose least: their GPUs times the time since "
-        "their last checkpoint, or their start."
+        "The jobs that would lose least are preempted first: a job loses its GPUs times the time since its last "
+        "checkpoint or its start."
     ),
 )

@@ -44,7 +44,7 @@ def run(arguments: Arguments) -> int:
     began = time.monotonic()
     with _stage() as stage:
         _play(stage)
-    _say(f"That was gq, in {time.monotonic() - began:.0f} seconds; nothing is left of it on this machine.")
+    _say(f"The demo took {time.monotonic() - began:.0f} seconds; it left nothing on this machine.")
     _say("`gq up` starts a cluster that stays.")
     return 0
 
@@ -196,13 +196,13 @@ def _clear(location: Location) -> None:
     take_down(location, is_sure=True, keep_jobs=False)
     deadline = time.monotonic() + _GONE_WITHIN_S
     while left := daemons.job_processes(location):
-        _check(time.monotonic() < deadline, f"processes are left behind: {left}")
+        _check(time.monotonic() < deadline, f"processes were left behind: {left}")
         time.sleep(0.05)
-    _check(not Path(location.run_dir).exists(), f"{location.run_dir} is left behind")
+    _check(not Path(location.run_dir).exists(), f"{location.run_dir} was left behind")
 
 
 def _failed(what: str) -> GqError:
-    return Refusal("demo_failed", f"the demo failed: {what}", "`gq doctor` looks for the cause")
+    return Refusal("demo_failed", f"the demo failed: {what}", "run `gq doctor` to find the cause")
 
 
 def _check(is_so: bool, what: str) -> None:
@@ -222,7 +222,7 @@ def _print(line: str) -> None:
 
 COMMAND = Command(
     name="gq demo",
-    summary="Show the whole round on a throw-away cluster with pretended GPUs: queue, wait, explain, train, account.",
+    summary="Show gq on a temporary cluster with pretended GPUs: queue, wait, explain, train, account.",
     run=run,
-    details="Takes less than a minute, needs no GPU and no rights, and leaves nothing behind.",
+    details="The demo takes less than a minute, needs no GPU and no privileges, and leaves nothing behind.",
 )

@@ -76,7 +76,7 @@ def _location(arguments: Arguments) -> Location | None:
 def examine_bare_host() -> list[CheckResult]:
     """Run the checks that apply to a host without a configured cluster."""
     context = CheckContext(location=NOWHERE, config=None, config_error=None, answer=None, now=time.time())
-    fix = "`gqd init --start` sets up a cluster for all users, `gqnode join` makes this host a node of one"
+    fix = "`gqd init --start` sets up a cluster for all users; `gqnode join` joins this host to a cluster"
     message = f"this host belongs to no cluster: {SYSTEM_CONFIG} does not exist"
     if os.geteuid() != ROOT_UID:
         message += ", and you have no private cluster"
@@ -182,11 +182,11 @@ def _write(results: list[CheckResult]) -> None:
 
 COMMAND = Command(
     name="gq doctor",
-    summary="Look over a cluster, or this host's part of one, and say what is wrong and how to mend it.",
+    summary="Check a cluster, or this host's part of one, and show what is wrong and how to fix it.",
     options=(DIR, SYSTEM, JSON),
     run=run,
     details=(
-        f"Asks {len(CHECKS)} questions about a private cluster, {QUESTIONS} about a host of the system's. "
-        "Returns 1 if something failed."
+        f"Runs {len(CHECKS)} checks of a private cluster, or {QUESTIONS} of a host of the system's cluster. Returns 1 "
+        "if a check failed."
     ),
 )

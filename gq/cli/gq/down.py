@@ -39,7 +39,7 @@ def run(arguments: Arguments) -> int:
         raise UsageError("operands", f"`gq down` takes no operand, not `{arguments.operands[0]}`")
     location = private_location(directory_of(arguments), os.environ)
     if not Path(location.config_path).exists():
-        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "say which one with --dir")
+        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "name the cluster with --dir")
     take_down(location, is_sure=arguments.has("yes"), keep_jobs=arguments.has("keep-jobs"))
     if arguments.has("json"):
         write_json_list([{"directory": location.state_dir, "state": "down"}])
@@ -57,7 +57,7 @@ def take_down(location: Location, is_sure: bool, keep_jobs: bool) -> None:
         # Nodes first: a node that loses its controller would only write that into its log.
         stubborn = daemons.stop([*everyone[1:]]) + daemons.stop(everyone[:1])
         for name in stubborn:
-            warn(f"{name} did not stop when told to and was killed")
+            warn(f"{name} did not stop when asked and was killed")
         _remove_sockets(location)
 
 
@@ -112,7 +112,7 @@ def _end_jobs_without_controller(location: Location, everyone: list[Daemon], is_
         return
     if not is_sure:
         _agree_to_end(job_ids)
-    warn("each node ends the jobs that it runs; the queue stays as it is on disk")
+    warn("each node ends its running jobs; the queue stays unchanged on disk")
     nodes = {pid: daemon.name for daemon in everyone[1:] for pid in _await_door(location, daemon)}
     for name in daemons.end(nodes, daemons.END_JOBS_SIGNAL, _END_WITHIN_S).values():
         warn(f"{name} did not end its jobs within {_END_WITHIN_S:g} s")
@@ -132,7 +132,7 @@ def _await_door(location: Location, node: Daemon) -> list[int]:
 def _agree_to_end(job_ids: list[str]) -> None:
     """`Refusal` unless the user says yes on a terminal."""
     if not sys.stdin.isatty():
-        hint = "--yes ends them, --keep-jobs stops only the daemons"
+        hint = "add --yes to end them, or --keep-jobs to stop only the daemons"
         raise Refusal("jobs_run", f"jobs are running ({', '.join(job_ids[:5])})", hint)
     _confirm(f"end {plural(len(job_ids), 'running job')} and stop?")
 
@@ -141,7 +141,7 @@ def _confirm(question: str) -> None:
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Refusal("not_agreed", "nothing was stopped", "--keep-jobs stops only the daemons")
+        raise Refusal("not_agreed", "nothing was stopped", "use --keep-jobs to stop only the daemons")
 
 
 def _active() -> ListJobs:
@@ -158,7 +158,9 @@ def _is_agreed(running: list[JobInfo], pending: int, is_sure: bool) -> bool:
             warn(f"{plural(pending, 'pending job')} stay in the queue until the next `gq up`")
             return False
         ids = ", ".join(str(job.job_id) for job in running[:5])
-        raise Refusal("jobs_run", f"jobs are running ({ids})", "--yes cancels them, --keep-jobs stops only the daemons")
+        raise Refusal(
+            "jobs_run", f"jobs are running ({ids})", "add --yes to cancel them, or --keep-jobs to stop only the daemons"
+        )
     _confirm(f"cancel {what} and stop?")
     return True
 
@@ -174,7 +176,9 @@ def _await_ends(client: Client, jobs: list[JobInfo]) -> None:
         left = [job.job_id for job in waited.jobs if job.state in ACTIVE_WORDS]
         warn(f"waiting for {plural(len(left), 'job')} to end: {', '.join(map(str, left[:5]))}")
     if job_ids:
-        raise Refusal("jobs_stay", "some jobs do not end", "`gqstat` shows which, `gq down --keep-jobs` leaves them")
+        raise Refusal(
+            "jobs_stay", "some jobs did not end", "`gqstat` shows them; `gq down --keep-jobs` leaves them running"
+        )
 
 
 COMMAND = Command(
@@ -182,13 +186,13 @@ COMMAND = Command(
     summary="End the jobs of a private cluster and stop its daemons.",
     options=(
         DIR,
-        Option(name="yes", letter="y", help="Do not ask; needed where jobs run and there is no terminal."),
-        Option(name="keep-jobs", help="Leave jobs alone: running ones go on without daemons, `gq up` finds them."),
+        Option(name="yes", letter="y", help="Do not ask; required if jobs run and there is no terminal."),
+        Option(name="keep-jobs", help="Keep jobs: running jobs continue without daemons until `gq up`."),
         JSON,
     ),
     run=run,
     details=(
-        "Jobs are cancelled, running and pending ones, and their processes waited for. The directory with the "
-        "history of the jobs stays."
+        "Running and pending jobs are cancelled, and gq waits for their processes to end. The directory with the job "
+        "history stays."
     ),
 )

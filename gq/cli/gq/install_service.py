@@ -21,7 +21,7 @@ def run(arguments: Arguments) -> int:
         name for option, name in (("controller", service.CONTROLLER), ("node", service.NODE)) if arguments.has(option)
     ]
     if not wanted:
-        raise UsageError("missing_option", "nothing says which unit", "give --controller, --node or both")
+        raise UsageError("missing_option", "no unit given", "give --controller, --node or both")
     is_json = arguments.has("json")
     prefix = arguments.text("prefix").rstrip("/")
     if arguments.has("print"):
@@ -40,7 +40,7 @@ def run(arguments: Arguments) -> int:
         if not is_json:
             write_line(str(path))
         if not is_new:
-            warn(f"{path} was there already")
+            warn(f"{path} already exists")
         if arguments.has("start"):
             service.enable(name)
     if is_json:
@@ -58,20 +58,20 @@ def _check_start(prefix: str) -> None:
     if not service.has_systemd():
         raise Refusal(
             "no_systemd",
-            "systemd does not run here",
-            "`gqd start` and `gqnode start` start the daemons without it",
+            "systemd does not run on this host",
+            "use `gqd start` and `gqnode start` to start the daemons without systemd",
         )
 
 
 COMMAND = Command(
     name="gq install-service",
-    summary="Install the systemd units of the daemons, so that they run from boot on (as root).",
+    summary="Install systemd units that start the daemons at boot (as root).",
     options=(
-        Option(name="controller", help="The unit of gqd."),
-        Option(name="node", help="The unit of gqnode."),
-        Option(name="prefix", metavar="DIR", help="Write below DIR, to make a package; DIR/etc/systemd/system."),
-        Option(name="print", help="Print the units and write nothing."),
-        Option(name="start", help="Start them now and at every boot."),
+        Option(name="controller", help="Install the unit of gqd."),
+        Option(name="node", help="Install the unit of gqnode."),
+        Option(name="prefix", metavar="DIR", help="Write to DIR/etc/systemd/system, for a package."),
+        Option(name="print", help="Print the units; write nothing."),
+        Option(name="start", help="Start the daemons now and at every boot."),
         JSON,
     ),
     run=run,

@@ -21,7 +21,7 @@ def _new(arguments: Arguments) -> int:
     from gq.connection.curve import fresh_keys
     from gq.host.files import create_file, make_directory
 
-    refuse_operands(arguments, "--out=FILE says where the secret half goes")
+    refuse_operands(arguments, "use --out=FILE for the file of the secret key")
     shown = arguments.text("out") or DEFAULT_PATH
     path = Path(shown).expanduser().absolute()
     if not path.parent.exists():
@@ -38,21 +38,23 @@ def _new(arguments: Arguments) -> int:
 
 
 def _tell(public: str, path: Path) -> None:
-    warn(f"The secret half is in {path}; it stays there.")
+    warn(f"The secret key is in {path}; keep it on this machine.")
     warn("Next, on a host of the cluster:")
     warn(f"  gqctl key add '{public}' --note {os.uname().nodename}")
-    warn("What that prints belongs here into a file gq.toml to which GQ_CONFIG leads.")
+    warn("Write what it prints to a gq.toml on this machine, and set GQ_CONFIG to that file.")
     if path != Path(DEFAULT_PATH).expanduser().absolute():
-        warn(f'In its [client] table say key_file = "{path}", too.')
+        warn(f'In its [client] table, also set key_file = "{path}".')
 
 
 def _verbs() -> dict[str, Command]:
     return {
         "new": Command(
             name="gq key new",
-            summary="Make a key for this machine and print its public half.",
+            summary="Create a key for this machine and print the public key.",
             options=(
-                Option(name="out", metavar="FILE", help=f"Where the secret half goes (0600) ({DEFAULT_PATH})."),
+                Option(
+                    name="out", metavar="FILE", help=f"File of the secret key, created with mode 0600 ({DEFAULT_PATH})."
+                ),
                 JSON,
             ),
             run=_new,
@@ -62,7 +64,7 @@ def _verbs() -> dict[str, Command]:
 
 COMMAND = Command(
     name="gq key",
-    summary="The key with which commands on a machine outside the cluster prove who you are.",
+    summary="Manage the key that identifies you on a machine outside the cluster.",
     operands="VERB",
     verbs=_verbs,
 )

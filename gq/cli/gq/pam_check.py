@@ -46,8 +46,8 @@ def run(arguments: Arguments) -> int:
         case _:
             raise UsageError(
                 "bad_phase",
-                f"PAM_TYPE is `{phase}`; it answers in the account and session phases",
-                "call it by pam_exec.so in /etc/pam.d, as gq-pam(8) says",
+                f"PAM_TYPE is `{phase}`; only the account and session phases are supported",
+                "call gq pam-check from pam_exec.so in /etc/pam.d; see gq-pam(8)",
             )
 
 
@@ -55,7 +55,7 @@ def _user(name: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        raise Refusal("unknown_user", f"`{name}` (PAM_USER) is no user of this host") from None
+        raise Refusal("unknown_user", f"user `{name}` (PAM_USER) does not exist on this host") from None
 
 
 # ── may they ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +71,7 @@ def _admit(location: Location, user: pwd.struct_passwd, allowed: tuple[str, ...]
         return 1
     if not cells:
         write_line(f"You cannot log in here: {user.pw_name} has no job on {os.uname().nodename}.")
-        write_line("`gqsub` or `gqalloc` gets you a node; `gq ssh JOB` enters a job from a login host.")
+        write_line("Use `gqsub` or `gqalloc` to get a node, and `gq ssh JOB` on a login host to enter a job.")
         return 1
     return 0
 
@@ -121,8 +121,8 @@ def _enter(procs: Path, pid: int) -> None:
     try:
         procs.write_text(f"{pid}\n")
     except OSError as error:
-        message = f"process {pid} cannot be put into {procs.parent}: {error.strerror}"
-        raise Refusal("not_adopted", message, "pam_exec must run it as root, without `seteuid` to the user") from error
+        message = f"process {pid} cannot be moved into {procs.parent}: {error.strerror}"
+        raise Refusal("not_adopted", message, "let pam_exec run it as root, without `seteuid`") from error
 
 
 # ── the node daemon of this host ──────────────────────────────────────────────────────────────────────────────
@@ -168,14 +168,14 @@ def _answer(link: zmq.Socket[bytes], path: str) -> tuple[wire.CellPlace, ...]:
 
 COMMAND = Command(
     name="gq pam-check",
-    summary="For pam_exec: let only users with a job log in to a node, and put the session into the job's cell.",
+    summary="For pam_exec: let only users with a job log in, and put their session in the job's cell.",
     options=(
-        Option(name="allow", metavar="NAMES", help="These users, and groups as %name, may log in without a job."),
+        Option(name="allow", metavar="NAMES", help="Let these users, and groups as %name, log in without a job."),
     ),
     run=run,
     details=(
-        "Reads PAM_USER and PAM_TYPE. Account phase: returns 0 if the user has a job on this node, else says why not "
-        "and returns 1. Session phase: puts the process that opened the session into the control groups of the "
-        "user's newest job. See gq-pam(8)."
+        "Reads PAM_USER and PAM_TYPE. Account phase: returns 0 if the user has a job on this node; otherwise prints "
+        "the reason and returns 1. Session phase: moves the process that opened the session into the control "
+        "groups of the user's newest job. See gq-pam(8)."
     ),
 )

@@ -10,11 +10,11 @@ _NAME = "gq resume-done"
 
 COMMAND = Command(
     name=_NAME,
-    summary="Say from inside a job that was started again that it is where it was.",
+    summary="Report from inside a restarted job that it has caught up with its saved work.",
     options=(),
     run=says(_NAME, ResumeDone),
     details=(
-        "How long that took is what another stop of the job would cost, whatever --resume-cost says: where jobs take "
-        "turns, those are stopped that lose least.  In a job's first run it means nothing."
+        "The time since the restart becomes the cost of stopping the job again, whatever --resume-cost says: with "
+        "time slicing, the jobs that lose least are stopped first.  In a job's first run it has no effect."
     ),
 )

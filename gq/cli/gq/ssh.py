@@ -45,13 +45,13 @@ class Target(msgspec.Struct, frozen=True):
 def parse_target(text: str) -> Target:
     job, dot, index = text.partition(".")
     if dot and not index.isdecimal():
-        raise UsageError("bad_job", f"`{text}` is not a job", "give its number, or 12.1 for the second of its nodes")
+        raise UsageError("bad_job", f"`{text}` is not a job", "give a job id, or 12.1 for the second node of job 12")
     return Target(JobWord.of(*read(one_job, job)), int(index) if dot else None)
 
 
 def run(arguments: Arguments) -> int:
     if not arguments.operands:
-        raise UsageError("missing_operand", "the job is missing", "gq ssh [--node NODE] JOB[.INDEX] [--] [COMMAND...]")
+        raise UsageError("missing_operand", "no job given", "gq ssh [--node NODE] JOB[.INDEX] [--] [COMMAND...]")
     target = parse_target(arguments.operands[0])
     command = remote_command(arguments.operands[1:])
     note = say("gq ssh")
@@ -145,13 +145,13 @@ COMMAND = Command(
     name="gq ssh",
     summary="Run a shell or a command inside a running job, on one of its nodes.",
     operands="JOB[_TASK][.INDEX] [--] [COMMAND [ARGUMENT...]]",
-    options=(Option(name="node", letter="w", metavar="NODE", help="On this node of the job (its first one)."),),
+    options=(Option(name="node", letter="w", metavar="NODE", help="Node of the job (default: its first node)."),),
     run=run,
     details=(
-        "Without a command: your login shell. One quoted word is a command line of that shell, as with ssh; several "
-        "words are a program and its arguments. It runs as a step that shares the job's CPUs and GPUs, in the job's "
-        "cell and directory, and ends with the job. 12.1 is the second node of job 12. Only the owner of a job can "
-        "enter it. Returns the command's exit code."
+        "Without a command, it starts your login shell. One quoted word is a command line for that shell, as with "
+        "ssh; several words are a program and its arguments. The command runs as a step in the job's cell and "
+        "directory, shares the job's CPUs and GPUs, and ends with the job. 12.1 is the second node of job 12. "
+        "Only the owner of a job can enter it. Returns the command's exit code."
     ),
     operands_end_options=True,
     returns_job_code=True,

@@ -22,7 +22,7 @@ from gq.request.getopt import Arguments
 from gq.request.option import Option
 from gq.units import iso_instant
 
-SYSTEM = Option(name="system", help="This host's part of the system's cluster, also where you have a private one.")
+SYSTEM = Option(name="system", help="Show the system's cluster, even if you have a private cluster.")
 _COLUMNS = (Column("DAEMON"), Column("PID", is_number=True), Column("STATE"), Column("LOG", is_wide=True))
 
 
@@ -35,7 +35,7 @@ def run(arguments: Arguments) -> int:
         return show(system, arguments.has("json"))
     location = private_location(directory_of(arguments), os.environ)
     if not Path(location.config_path).exists():
-        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` makes one")
+        raise Refusal("no_cluster", f"there is no cluster in {location.state_dir}", "`gq up` starts a cluster")
     config = load_config(location)
     everyone = daemons.daemons_of(location, [node.name for node in config.nodes])
     answer = ask_controller(location)
@@ -78,7 +78,7 @@ def _write(location: Location, everyone: list[Daemon], states: dict[str, str], a
     rows = [(daemon.name, str(daemon.pid() or "-"), states[daemon.name], str(daemon.log_path)) for daemon in everyone]
     write_table(_COLUMNS, [rows])
     if answer is None:
-        write_line(f"the cluster in {location.state_dir} does not answer; `gq up` starts what is missing")
+        write_line(f"the cluster in {location.state_dir} does not answer; `gq up` starts the missing daemons")
         return
     info = answer.info
     jobs = f"{plural(info.jobs_running, 'job')} running, {info.jobs_pending} pending"
@@ -107,8 +107,8 @@ def _json(
 
 COMMAND = Command(
     name="gq status",
-    summary="Show which daemons of a cluster run on this host, and what the cluster does.",
+    summary="Show which daemons run on this host, and the state of the cluster.",
     options=(DIR, SYSTEM, JSON),
     run=run,
-    details="Returns 0 if all of them run, else 1.",
+    details="Returns 0 if all daemons run, else 1.",
 )

@@ -128,7 +128,7 @@ def _too_late(everyone: list[Daemon], nodes: Mapping[str, NodeInfo] | None, late
     return Refusal(
         "not_ready",
         f"{what} within {READY_WITHIN_S:g} s; {silent.log_path} ends with:\n{daemons.log_tail(silent)}",
-        "`gq doctor` looks for the cause",
+        "run `gq doctor` to find the cause",
     )
 
 
@@ -143,14 +143,15 @@ def _tell(ready: Ready, options: ClusterOptions) -> None:
         f"{plural(len(nodes), 'node')}, {plural(sum(node.cpus for node in nodes), 'CPU')}, {plural(len(gpus), 'GPU')}"
     )
     if not gpus and not options.fake_gpus:
-        warn(
-            "no GPU was found on this machine, so the nodes have none; `--fake-gpus N` pretends some, to try things out"
-        )
+        warn("no GPU was found on this machine, so the nodes have none; to try gq without GPUs, use `--fake-gpus N`")
     for node in nodes[:1]:
         if node.cpus < len(node.gpus):
-            message = f"a job takes a CPU at least, and {node.node} has {plural(node.cpus, 'CPU')} for"
-            how = f"set cpus = {len(node.gpus)} in gq.toml to let each GPU have its job"
-            warn(f"{message} {plural(len(node.gpus), 'GPU')}; {how}")
+            message = f"{node.node} has {plural(node.cpus, 'CPU')} for"
+            how = f"set cpus = {len(node.gpus)} in gq.toml so that each GPU can have its job"
+            warn(
+                f"{message} {plural(len(node.gpus), 'GPU')}, so at most {plural(node.cpus, 'job')} can run at once; "
+                f"{how}"
+            )
     prefix = "" if location.state_dir == _default() else f"GQ_DIR={shlex.quote(location.state_dir)} "
     gpu_option = "--gpus 1 " if gpus else ""
     write_line(f"cluster  {ready.config.cluster} is up: {what}{' (pretended)' if is_pretended else ''}")
@@ -159,7 +160,7 @@ def _tell(ready: Ready, options: ClusterOptions) -> None:
     write_line(f"look     {prefix}gqinfo   gqstat   gqlog -f JOB   gqwhy JOB")
     write_line(f"stop     {prefix}gq down")
     if not ready.started:
-        warn("it was up already")
+        warn("the cluster was already up")
 
 
 def _default() -> str:
@@ -183,15 +184,15 @@ COMMAND = Command(
     summary="Start a private cluster on this machine: a controller and node daemons, in the background, as you.",
     options=(
         DIR,
-        Option(name="nodes", metavar="COUNT", help="Node daemons, n1, n2 … (1)."),
-        Option(name="fake-gpus", metavar="COUNT", help="Pretend so many GPUs on each node instead of real ones."),
+        Option(name="nodes", metavar="COUNT", help="Number of node daemons: n1, n2 … (1)."),
+        Option(name="fake-gpus", metavar="COUNT", help="Pretend COUNT GPUs on each node instead of real GPUs."),
         Option(name="cpus-per-node", metavar="COUNT", help="CPUs of each node (an equal share of the machine's)."),
         Option(name="mem-per-node", metavar="SIZE", help="Memory of each node (an equal share of the machine's)."),
         JSON,
     ),
     run=run,
     details=(
-        "The first call writes gq.toml; later calls start whatever daemon does not run and keep jobs and settings. "
-        "Real GPUs and memory are dealt out among the nodes; a node may be given more CPUs than the machine has."
+        "The first call writes gq.toml; later calls start daemons that do not run, and keep jobs and settings. Real "
+        "GPUs and memory are divided among the nodes; a node may have more CPUs than the machine."
     ),
 )

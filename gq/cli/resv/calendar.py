@@ -74,7 +74,9 @@ def show_calendar(arguments: Arguments) -> int:
 
 def _view(text: str) -> str:
     if text not in _VIEWS:
-        raise ValueError(f"`{text}` is not a choice; " + suggestion(text, _VIEWS, f"use one of {', '.join(_VIEWS)}"))
+        raise ValueError(
+            f"`{text}` is not a valid value; " + suggestion(text, _VIEWS, f"use one of {', '.join(_VIEWS)}")
+        )
     return text
 
 

@@ -46,7 +46,7 @@ def exchange(arguments: Arguments) -> int:
     for given in arguments:
         if given.name in _ONLY_IMPORT:
             raise UsageError(
-                "contradiction", f"{given.place} goes with `--import`", "to export, give NAMEs and -o FILE"
+                "contradiction", f"{given.place} works only with `--import`", "to export, give NAMEs and -o FILE"
             )
     return _export(arguments)
 
@@ -94,7 +94,9 @@ def _take(arguments: Arguments) -> int:
     except ValueError as error:
         raise Refusal("bad_calendar", f"`{arguments.text('import')}`: {error}") from error
     if len(events) > 1 and arguments.has("name"):
-        raise UsageError("contradiction", f"`--name` is of one, and there are {len(events)} events", "leave it out")
+        raise UsageError(
+            "contradiction", f"`--name` names one event, but the file has {len(events)} events", "remove it"
+        )
     has_failed = False
     with controller() as client:
         for event in events:
@@ -128,7 +130,7 @@ def _complain(event: CalendarEvent, error: ValueError | Refusal) -> None:
 def _reserve(client: Client, arguments: Arguments, event: CalendarEvent, now: float) -> None:
     booking = _booking(arguments, event, now)
     if _is_past(booking, now):
-        warn(f"`{event.title}` is past, and left out")
+        warn(f"`{event.title}` is in the past and was skipped")
         return
     replace, is_test = arguments.has("replace"), arguments.has("test-only")
     request = SetReservation(booking=booking, replace=replace, test_only=True)
@@ -138,7 +140,7 @@ def _reserve(client: Client, arguments: Arguments, event: CalendarEvent, now: fl
     for change in () if is_test else changes:
         info = ask_in(client, change, zone).reservation
     if not is_quiet(arguments):
-        for line in echo(info, "could be had" if is_test else "taken over", zone):
+        for line in echo(info, "is available" if is_test else "imported", zone):
             write_sentence(line)
 
 
@@ -167,7 +169,7 @@ def _booking(arguments: Arguments, event: CalendarEvent, now: float) -> Booking:
         return msgspec.structs.replace(booking, begin_at=begin_at, zone=_key(zone) or "UTC", **fields)
     key = _key(zone)
     if not key:
-        raise ValueError("its time zone has no name that is known here; give the event another one")
+        raise ValueError("its time zone is unknown on this host; give the event another zone")
     return msgspec.structs.replace(booking, zone=key, **fields, **_recurrence(event, zone_named(key), now))
 
 
@@ -202,7 +204,7 @@ def _recurrence(event: CalendarEvent, zone: tzinfo, now: float) -> dict[str, obj
     until_at = _until(event, cron, zone)
     line = instants(cron, zone, start_at - 1)
     if next(line) != start_at:
-        raise ValueError("its begin is not one of the times that its RRULE names")
+        raise ValueError("its begin does not match its RRULE")
     return {"cron": cron, "until_at": until_at, "begin_at": None}
 
 
@@ -212,11 +214,11 @@ def _until(event: CalendarEvent, cron: str, zone: tzinfo) -> float | None:
         last = said[0]
         if isinstance(last, datetime):
             return (last if last.tzinfo else last.replace(tzinfo=zone)).timestamp() + 1
-        raise ValueError("UNTIL in its RRULE is a day; give the time of the last one")
+        raise ValueError("UNTIL in its RRULE is a date; give the time of the last occurrence")
     if said := event.rule.get("COUNT"):
         count = int(str(said[0]))
         if not 0 < count <= MAX_COUNT:
-            raise ValueError(f"COUNT={count} in its RRULE is out of all bounds")
+            raise ValueError(f"COUNT={count} in its RRULE is out of range")
         return next(islice(instants(cron, zone, event.start.timestamp() - 1), count - 1, None)) + 1
     return None
 
@@ -249,6 +251,6 @@ def _planned(info: ReservationInfo, at: float, now: float) -> OccurrenceInfo | N
     last_at = max((occurrence.begin_at for occurrence in info.occurrences), default=now)
     if at > last_at:
         zone = zone_named(info.booking.zone)
-        message = f"{spoken_moment(at, zone)} is another time than the rest, and is not planned yet"
+        message = f"the moved occurrence at {spoken_moment(at, zone)} is not planned yet"
         raise Refusal("too_far_ahead", message, f"import it with --replace after {spoken_moment(last_at, zone)}")
     return next((one for one in info.occurrences if one.begin_at == at), None)

@@ -49,7 +49,7 @@ from gq.wire.client import (
 def a_name(text: str) -> str:
     """``ValueError`` for what cannot be the name of a reservation."""
     if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_LENGTH:
-        raise ValueError(f"`{text[:40]}` cannot be a name; it has 1 to {MAX_NAME_LENGTH} printable characters")
+        raise ValueError(f"`{text[:40]}` is not a valid name; a name has 1 to {MAX_NAME_LENGTH} printable characters")
     return text.strip()
 
 
@@ -101,7 +101,7 @@ def _name(arguments: Arguments, example: str) -> str:
             raise UsageError("missing_operand", "NAME is missing", example)
         [said] = operands(arguments, a_name, "NAME", at_most=1)
     else:
-        refuse_operands(arguments, "its name is said already")
+        refuse_operands(arguments, "--name already gives the name")
     return said
 
 
@@ -125,9 +125,9 @@ def _set(client: Client, request: SetReservation, asked: Asked, arguments: Argum
 
 def _verb(request: SetReservation, answer: Reserved) -> str:
     if request.test_only:
-        return "could be had"
+        return "is available"
     if not answer.is_changed:
-        return "is so already"
+        return "is unchanged"
     return "changed" if request.must_exist else "created"
 
 
@@ -175,7 +175,7 @@ def edit(arguments: Arguments) -> int:
         begin_at = instant(arguments, "start", zone, now)
         duration_s = _new_length_s(arguments, one, begin_at, zone, now)
         if begin_at is None and duration_s is None:
-            raise UsageError("missing_option", "nothing says what to change", "for example --start=20:00 --duration=8h")
+            raise UsageError("missing_option", "no change given", "for example --start=20:00 --duration=8h")
         request = EditOccurrence(name=name, number=one.number, begin_at=begin_at, duration_s=duration_s)
         return _tell_one(ask_in(client, request, zone), one, "changed", zone, arguments)
 
@@ -197,13 +197,13 @@ def renew(arguments: Arguments) -> int:
     [name] = operands(arguments, a_name, "NAME", at_most=1)
     more_s = arguments.read("duration", length_s)
     if more_s is None:
-        raise UsageError("missing_option", "nothing says for how much longer", "for example --duration=2h")
+        raise UsageError("missing_option", "no duration given", "for example --duration=2h")
     with controller() as client:
         info = find(client, name)
         open_ones = [occurrence for occurrence in info.occurrences if not occurrence.state.is_past]
         active = [one for one in open_ones if one.state is OccurrenceState.ACTIVE]
         if not open_ones:
-            raise Refusal("over", f"reservation `{name}` is over", "make a new one with `gqresv create --replace`")
+            raise Refusal("over", f"reservation `{name}` has ended", "create a new one with `gqresv create --replace`")
         one = (active or open_ones)[-1]
         request = EditOccurrence(name=name, number=one.number, duration_s=round(one.end_at - one.begin_at) + more_s)
         zone = zone_named(info.booking.zone)

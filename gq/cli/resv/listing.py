@@ -67,7 +67,7 @@ def show_list(arguments: Arguments) -> int:
 
 def _usage(arguments: Arguments, since: float | None) -> int:
     if arguments.operands or arguments.has("occurrences"):
-        raise UsageError("contradiction", "`--usage` is about users, of all reservations", "give it alone")
+        raise UsageError("contradiction", "`--usage` cannot be combined with NAME or --occurrences", "remove them")
     at = past_instant(DEFAULT_SINCE, time.time()) if since is None else since
     with controller() as client:
         usage = ask(client, QueryBookings(since=at), Bookings).usage

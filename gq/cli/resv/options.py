@@ -41,43 +41,47 @@ _WHAT = ("type", *SHARED_OPTIONS)
 """Options that select the resources to reserve."""
 _WHEN = ("start", "end", "duration")
 WHAT_OPTIONS = (
-    Option(name="gpus", letter="G", metavar="[TYPE:]COUNT", help="So many GPUs, with their share of CPUs and memory."),
-    Option(name="type", metavar="TYPE", help="Of this type."),
-    Option(name="nodes", letter="N", metavar="COUNT|all", help="Over so many nodes; without --gpus: whole ones."),
     Option(
-        name="nodelist", letter="w", metavar="NODES", help="On these nodes, n1,n[3-4]; without --gpus: all of them."
+        name="gpus", letter="G", metavar="[TYPE:]COUNT", help="Number of GPUs, with their share of CPUs and memory."
     ),
-    Option(name="exclusive", help="Whole nodes, also with --gpus."),
-    Option(name="partition", letter="p", metavar="NAME", help="Partition that they are of (the default one)."),
+    Option(name="type", metavar="TYPE", help="Type of the GPUs."),
+    Option(name="nodes", letter="N", metavar="COUNT|all", help="Number of nodes; without --gpus: whole nodes."),
+    Option(
+        name="nodelist", letter="w", metavar="NODES", help="Nodes to use, n1,n[3-4]; without --gpus: all of each node."
+    ),
+    Option(name="exclusive", help="Reserve whole nodes, also with --gpus."),
+    Option(
+        name="partition", letter="p", metavar="NAME", help="Partition of the nodes (default: the default partition)."
+    ),
     *(option for option in _OF_JOBS if option.name != "nodelist"),
 )
-START = Option(name="start", metavar="TIME", help="From then on: 'fri 18:00', 'tomorrow 9am', now, 2026-12-24T18:00.")
-END = Option(name="end", metavar="TIME", help="Until then.")
-DURATION = Option(name="duration", letter="t", metavar="TIME", help="For so long: 12h, 2d, minutes, h:m:s.")
-ZONE = Option(name="tz", metavar="ZONE", help="Time zone of its times, such as Europe/Berlin (yours).")
+START = Option(name="start", metavar="TIME", help="Begin: 'fri 18:00', 'tomorrow 9am', now, 2026-12-24T18:00.")
+END = Option(name="end", metavar="TIME", help="End of the reservation.")
+DURATION = Option(name="duration", letter="t", metavar="TIME", help="Duration: 12h, 2d, minutes, h:m:s.")
+ZONE = Option(name="tz", metavar="ZONE", help="Time zone of the times, such as Europe/Berlin (default: yours).")
 WHEN_OPTIONS = (
     START,
     END,
     DURATION,
-    Option(name="cron", metavar="LINE", help="Again and again, as crontab(5) says: '0 20 * * 1-5'."),
+    Option(name="cron", metavar="LINE", help="Schedule in the form of crontab(5): '0 20 * * 1-5'."),
     ZONE,
-    Option(name="until", metavar="TIME", help="With --cron: none begins from then on."),
+    Option(name="until", metavar="TIME", help="With --cron: no occurrence begins at or after TIME."),
 )
 FOR_OPTIONS = (
-    Option(name="users", letter="u", metavar="USERS", help="Who may use it besides its owner."),
+    Option(name="users", letter="u", metavar="USERS", help="Users, besides the owner, who may use it."),
     Option(name="accounts", letter="A", metavar="NAMES", help="Accounts whose jobs may use it."),
     Option(
         name="flags",
         metavar="FLAGS",
-        help="MAINT, FLEX, MAGNETIC, IGNORE_JOBS, NO_LEND, PURGE_COMP[=TIME], with commas; empty: none.",
+        help="Comma-separated: MAINT, FLEX, MAGNETIC, IGNORE_JOBS, NO_LEND, PURGE_COMP[=TIME]; empty: none.",
     ),
-    Option(name="maint", help="For maintenance: --flags=MAINT."),
-    Option(name="no-show", metavar="TIME", help="Released when nobody has used it so long after its begin; never."),
-    Option(name="comment", metavar="TEXT", help="Any text, shown with it."),
+    Option(name="maint", help="Reserve for maintenance: --flags=MAINT."),
+    Option(name="no-show", metavar="TIME", help="Release it if unused for TIME after its begin, or never."),
+    Option(name="comment", metavar="TEXT", help="Any text, shown with the reservation."),
     Option(
         name="notify",
         metavar="mail[:ADDRESS]|webhook:URL|slack:URL|command:PROGRAM",
-        help="Who is told of a no-show, of nodes that fail; repeat it for more; none (as the site says).",
+        help="Where to report no-shows and failed nodes; may be repeated; none (default: the site's setting).",
     ),
 )
 BOOKING_OPTIONS = (*WHAT_OPTIONS, *WHEN_OPTIONS, *FOR_OPTIONS)
@@ -118,16 +122,16 @@ def booking_of(arguments: Arguments, name: str, zone: tzinfo, now: float) -> Boo
 def changed_booking(arguments: Arguments, base: Booking, now: float) -> Asked:
     """Return the booking of `gqresv update`; fields without an option stay as in `base`."""
     if not any(arguments.has(option.name) for option in BOOKING_OPTIONS):
-        raise UsageError("missing_option", "nothing says what to change", "for example --gpus=2, or --duration=8h")
+        raise UsageError("missing_option", "no change given", "for example --gpus=2, or --duration=8h")
     zone = zone_of(arguments, base)
     fields: Fields = {"zone": _key(arguments, zone)} if arguments.has("tz") else {}
     if any(arguments.has(option) for option in _WHEN):
         begin_at = instant(arguments, "start", zone, now) or base.begin_at
         if begin_at is None and arguments.has("end"):
-            raise UsageError("contradiction", "with a cron line `--end` means nothing", "use --duration")
+            raise UsageError("contradiction", "`--cron` and `--end` exclude each other", "use --duration")
         fields |= {"begin_at": begin_at, "duration_s": _duration_s(arguments, begin_at, zone, now, base.duration_s)}
     if arguments.has("start") and base.cron and not arguments.has("cron"):
-        raise UsageError("contradiction", f"`{base.name}` begins by its cron line", "use --cron, or `gqresv edit`")
+        raise UsageError("contradiction", f"`{base.name}` begins on its cron schedule", "use --cron, or `gqresv edit`")
     _refuse_lone_until(arguments, base.cron)
     if arguments.text("cron"):
         fields["begin_at"] = None
@@ -139,13 +143,15 @@ def _key(arguments: Arguments, zone: tzinfo) -> str:
     """The zone's name, which a cron line needs and a single time does without."""
     key = str(getattr(zone, "key", ""))
     if not key and arguments.has("cron"):
-        raise UsageError("no_zone", "the time zone of this machine has no name", "say --tz=Europe/Berlin or another")
+        raise UsageError(
+            "no_zone", "the time zone of this machine has no name", "set --tz, for example --tz=Europe/Berlin"
+        )
     return key or _UNNAMED_ZONE
 
 
 def _refuse_nothing(arguments: Arguments) -> None:
     if not any(arguments.has(name) for name in ("gpus", "nodes", "nodelist")):
-        message = "nothing says what to reserve"
+        message = "no GPUs or nodes given"
         raise UsageError("missing_option", message, "for example --gpus=4, --nodes=2 or --nodelist=n[1-2]")
 
 
@@ -157,20 +163,18 @@ def _span(arguments: Arguments, zone: tzinfo, now: float) -> tuple[float | None,
         for name in ("start", "end"):
             if arguments.has(name):
                 message = f"`--cron` and `--{name}` exclude each other"
-                raise UsageError("contradiction", message, "a series begins by its line and lasts --duration")
+                raise UsageError("contradiction", message, "a series begins on its schedule and lasts --duration")
         return None, _duration_s(arguments, None, zone, now, None)
     _refuse_lone_until(arguments)
     begin_at = instant(arguments, "start", zone, now)
     if begin_at is None:
-        raise UsageError(
-            "missing_option", "nothing says when", "for example --start='fri 18:00' or --cron='0 20 * * *'"
-        )
+        raise UsageError("missing_option", "no begin given", "for example --start='fri 18:00' or --cron='0 20 * * *'")
     return begin_at, _duration_s(arguments, begin_at, zone, now, None)
 
 
 def _refuse_lone_until(arguments: Arguments, cron: str = "") -> None:
     if arguments.has("until") and not arguments.text("cron", cron):
-        raise UsageError("contradiction", "`--until` is the end of a series", "say --cron as well, or --end instead")
+        raise UsageError("contradiction", "`--until` works only with --cron", "add --cron, or use --end instead")
 
 
 def _duration_s(arguments: Arguments, begin_at: float | None, zone: tzinfo, now: float, default: int | None) -> int:
@@ -183,7 +187,7 @@ def _duration_s(arguments: Arguments, begin_at: float | None, zone: tzinfo, now:
     if duration_s is None:
         duration_s = default
     if duration_s is None:
-        raise UsageError("missing_option", "nothing says for how long", "for example --duration=12h")
+        raise UsageError("missing_option", "no duration given", "for example --duration=12h")
     return duration_s
 
 
@@ -204,9 +208,9 @@ def length_s(text: str) -> int:
         rule = str(error).partition("; ")[0]
         raise ValueError(f"{rule}; for example 12h or 7d") from error
     if seconds is None:
-        raise ValueError("a reservation has an end; for example 12h or 7d")
+        raise ValueError("the duration must be finite; for example 12h or 7d")
     if seconds == 0:
-        raise ValueError(f"`{text}` is no time at all; for example 12h or 30m")
+        raise ValueError(f"`{text}` is not longer than 0; for example 12h or 30m")
     return seconds
 
 
@@ -268,7 +272,9 @@ def _resources(arguments: Arguments, base: ResourceRequest) -> ResourceRequest:
             base = msgspec.structs.replace(base, nodes_min=None, nodes_max=None, nodelist=(), gpus=None, gpu_type=None)
     request = resource_request(Arguments(given), base)
     if gpus is not None and not request.gpus:
-        raise bad_value(gpus, "0 GPUs are nothing to keep", "without --gpus, --nodes and --nodelist keep whole nodes")
+        raise bad_value(
+            gpus, "a reservation needs at least 1 GPU", "omit --gpus to reserve whole nodes with --nodes or --nodelist"
+        )
     request = msgspec.structs.replace(request, gpu_type=kind or request.gpu_type)
     if request.nodes_max not in (None, request.nodes_min):
         raise bad_value(_last(arguments, "nodes"), "a reservation has a fixed number of nodes", "for example --nodes=2")

@@ -273,7 +273,7 @@ def record(info: ReservationInfo, now: float) -> dict[str, JsonValue]:
         "owner": info.owner,
         "state": state_of(info),
         "keeps": what(asked),
-        "partition": asked.partition or "the default one",
+        "partition": asked.partition or "the default partition",
         "when": f"at `{asked.cron}` ({asked.zone}), for {spoken_duration(asked.duration_s)}" if asked.cron else when,
         "until": local_time(asked.until_at, "-"),
         "users": asked.users,
@@ -282,7 +282,7 @@ def record(info: ReservationInfo, now: float) -> dict[str, JsonValue]:
         "no-show": "never" if asked.no_show_s is None else f"after {spoken_duration(asked.no_show_s)}",
         "purge": "never" if asked.purge_s is None else f"{spoken_duration(asked.purge_s)} after its last job",
         "comment": asked.comment,
-        "notify": [_target(one) for one in asked.notify] or "as the site says",
+        "notify": [_target(one) for one in asked.notify] or "the site's setting",
         "created": local_time(info.created_at),
         "occurrences": [_occurrence_line(info, occurrence, now) for occurrence in info.occurrences] or "-",
     }
@@ -330,19 +330,21 @@ def echo(info: ReservationInfo, verb: str, zone: tzinfo) -> list[str]:
     lines.append(spoken_span(one.begin_at, one.end_at, zone))
     if info.booking.cron:
         count = sum(not occurrence.state.is_past for occurrence in info.occurrences)
-        lines.append(f"and {plural(count - 1, 'more time')} so far by `{info.booking.cron}`; gqresv show lists them")
+        lines.append(
+            f"and {plural(count - 1, 'more time')} planned so far by `{info.booking.cron}`; gqresv show lists them"
+        )
     if one.missing_gpus:
         lines.append(f"{plural(one.missing_gpus, 'GPU')} missing: {sentence(one.why)}")
     return lines
 
 
 def echo_skipped(begins: Sequence[float], zone: tzinfo) -> list[str]:
-    """``left out, for they cannot be had: Fri 2026-11-27 20:00 CET, …``"""
+    """``skipped, because not available: Fri 2026-11-27 20:00 CET, …``"""
     if not begins:
         return []
     told = [spoken_moment(at, zone) for at in begins[:_MOST_SKIPPED]]
     more = f" and {len(begins) - _MOST_SKIPPED} more" if len(begins) > _MOST_SKIPPED else ""
-    return [f"left out, for they cannot be had: {', '.join(told)}{more}"]
+    return [f"skipped, because not available: {', '.join(told)}{more}"]
 
 
 def echo_one(info: ReservationInfo, one: OccurrenceInfo, verb: str, zone: tzinfo) -> list[str]:
@@ -377,13 +379,13 @@ def show_offers(error: Refusal, arguments: Arguments, asked: Asked) -> None:
     _, _, besides = told.hint.partition("\n")  # the hint's first line says in short what the offers say
     report(told if not error.offers else Refusal(told.code, told.message, besides))
     if error.offers:
-        sys.stderr.write("instead you could have\n")
+        sys.stderr.write("available instead:\n")
         for one in error.offers:
             for line in folded(_offer_line(one, asked), sys.stderr, 2):
                 sys.stderr.write(f"  {line}\n")
             sys.stderr.write(f"    {command_of(arguments, one, asked)}\n")
         if asked.booking.cron:
-            sys.stderr.write("or add --skip-conflicts, which leaves out the times that cannot be had\n")
+            sys.stderr.write("or add --skip-conflicts, which skips the times that are not available\n")
 
 
 def _offer_line(offer: Offer, asked: Asked) -> str:
