@@ -32,7 +32,7 @@ def none_of(word: str, known: Iterable[str]) -> str:
     """Return the message about an unknown word, with the known word that is meant after a semicolon."""
     words = list(known)
     close = nearest(word, words)
-    return f"`{word[:40]}` is none of {', '.join(words)}" + (f"; did you mean `{close}`?" if close else "")
+    return f"`{word[:40]}` is not one of {', '.join(words)}" + (f"; did you mean `{close}`?" if close else "")
 
 
 def _edit_distance(word: str, other: str, limit: int) -> int:

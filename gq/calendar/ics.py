@@ -210,7 +210,9 @@ def _calendar_event(event: Component, zone: tzinfo, moved: dict[str, list[_Moved
     own = {name.lower().removeprefix("x-gq-"): str(event[name]) for name in event if name.upper().startswith("X-GQ-")}
     rule = event.get("RRULE")
     if isinstance(rule, list) or "RDATE" in event:
-        raise ValueError(f"`{_text(event, 'SUMMARY')}` has several RRULEs, or RDATEs: one RRULE can be a cron line")
+        raise ValueError(
+            f"`{_text(event, 'SUMMARY')}` has several RRULEs, or RDATEs; only a single RRULE can become a cron line"
+        )
     return CalendarEvent(
         uid=_text(event, "UID"),
         title=_text(event, "SUMMARY"),
@@ -257,4 +259,4 @@ def _moment(value: object, zone: tzinfo) -> datetime:
         return value if value.tzinfo is not None else value.replace(tzinfo=zone)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=zone)
-    raise ValueError(f"`{value}` is no time")
+    raise ValueError(f"`{value}` is not a time")

@@ -65,7 +65,7 @@ def _values(text: str, span: tuple[int, int]) -> tuple[int, ...] | None:
         if not (dash or slash or base == "*"):
             last = first
         if last < first or (slash and not dash and base != "*"):
-            raise ValueError(f"`{part}` may mean several things")
+            raise ValueError(f"`{part}` is ambiguous")
         found.update(range(first, last + 1, int(step or 1)))
     return tuple(sorted(found))
 
@@ -113,33 +113,33 @@ def cron_of(rule: Mapping[str, Sequence[object]], start: datetime, now: float) -
     frequency = parts["FREQ"][0]
     fields = _fields(parts, frequency, start)
     if start.tzinfo is not None and not is_steady(fields, start.tzinfo, now):
-        raise ValueError("its time of day is left out or comes twice where clocks change; choose another hour")
+        raise ValueError("its time of day does not exist or occurs twice when clocks change; choose another hour")
     return " ".join("*" if one is None else ",".join(map(str, one)) for one in fields)
 
 
 def _refuse_inexact(parts: Mapping[str, Sequence[str]], start: datetime) -> None:
     odd = sorted(parts.keys() - _KNOWN_PARTS)
     if odd:
-        raise ValueError(f"{odd[0]} in its RRULE cannot be said as a cron line")
+        raise ValueError(f"{odd[0]} in its RRULE cannot be written as a cron line")
     if parts.get("FREQ", [""])[0] not in _FREQUENCIES:
-        raise ValueError(f"FREQ={parts.get('FREQ', ['?'])[0]} in its RRULE cannot be said as a cron line")
+        raise ValueError(f"FREQ={parts.get('FREQ', ['?'])[0]} in its RRULE cannot be written as a cron line")
     if parts.get("INTERVAL", ["1"]) != ["1"]:
-        raise ValueError(
-            f"INTERVAL={parts['INTERVAL'][0]} in its RRULE cannot be said as a cron line: each time counts"
-        )
+        raise ValueError(f"INTERVAL={parts['INTERVAL'][0]} in its RRULE cannot be written as a cron line")
     if start.second or parts.get("BYSECOND", ["0"]) != ["0"]:
-        raise ValueError("it begins at a second that is not 0, which no cron line says")
+        raise ValueError("it does not begin at a full minute, and a cron line has no seconds")
     if any(day not in DAYS for day in parts.get("BYDAY", ())):
-        raise ValueError(f"BYDAY={','.join(parts['BYDAY'])} counts days of a month, which no cron line does")
+        raise ValueError(f"BYDAY={','.join(parts['BYDAY'])} counts weekdays of a month, which a cron line cannot")
     if any(int(day) < 1 for day in parts.get("BYMONTHDAY", ())):
-        raise ValueError(f"BYMONTHDAY={','.join(parts['BYMONTHDAY'])} counts from the end of a month")
+        raise ValueError(
+            f"BYMONTHDAY={','.join(parts['BYMONTHDAY'])} counts from the end of a month, which a cron line cannot"
+        )
 
 
 def _fields(parts: Mapping[str, Sequence[str]], frequency: str, start: datetime) -> Fields:
     """Return the cron fields of a rule; parts that it lacks come from its start."""
     has_day = "BYDAY" in parts or "BYMONTHDAY" in parts
     if "BYDAY" in parts and "BYMONTHDAY" in parts:
-        raise ValueError("BYDAY and BYMONTHDAY together mean both, and in a cron line either")
+        raise ValueError("BYDAY and BYMONTHDAY must both match, but in a cron line either matches")
     days = _numbers(parts, "BYMONTHDAY")
     if not has_day and frequency in ("MONTHLY", "YEARLY"):
         days = (start.day,)

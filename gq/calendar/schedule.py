@@ -33,7 +33,7 @@ def read_schedule(text: str) -> str:
     fields = WORDS.get(text.strip().lower(), text).split()
     if len(fields) == 1 and fields[0].startswith("@"):
         way_out = suggestion(fields[0], WORDS, f"use one of {', '.join(WORDS)}, or five fields")
-        raise ValueError(f"`{fields[0][:40]}` is no time that comes again; {way_out}")
+        raise ValueError(f"`{fields[0][:40]}` is not a schedule; {way_out}")
     if len(fields) != len(FIELDS):
         raise ValueError(
             f"`{' '.join(fields)[:80]}` has {len(fields)} fields; a schedule has five: {', '.join(FIELDS)}"
@@ -44,7 +44,7 @@ def read_schedule(text: str) -> str:
     try:
         next(CronSim(schedule, _ANY_DAY))
     except (CronSimError, StopIteration):
-        raise ValueError(f"`{schedule}` never comes: there is no such day") from None
+        raise ValueError(f"`{schedule}` never occurs: there is no such day") from None
     return schedule
 
 

@@ -110,13 +110,13 @@ def _own_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
 def _spoken(words: str, text: str, wall_now: datetime, is_past: bool) -> datetime:
     spoken = " ".join(words.lower().split())
     if not re.fullmatch(_SPOKEN, spoken):
-        raise ValueError(f"`{text}` is not a time that can be understood in one way; for example {EXAMPLES}")
+        raise ValueError(f"`{text}` is not a time, or it is ambiguous; for example {EXAMPLES}")
     day, has_clock = re.search(rf"\b{_DAY}\b", spoken), re.search(rf"\b(?:{_CLOCK})\b", spoken) is not None
     for odd, plain in ((rf"\b{_DAY}\b", day[0][:3] if day else ""), (r"\bnoon\b", "12:00"), (r"^at ", "")):
         spoken = re.sub(odd, plain, spoken)
     wall = _by_dateparser(spoken, wall_now, is_past)
     if wall is None:
-        raise ValueError(f"`{text}` is not in the calendar, or not a time of day; for example {EXAMPLES}")
+        raise ValueError(f"`{text}` is not a valid date or time of day; for example {EXAMPLES}")
     if day and _DAY_NAMES[wall.weekday()] != day[0][:3]:
         raise ValueError(f"`{text}`: {wall:%d %B %Y} is a {wall:%A}; for example {EXAMPLES}")
     wall = wall.replace(microsecond=0) if has_clock else wall.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -148,12 +148,12 @@ def _on_the_clock(wall: datetime, text: str, zone: tzinfo) -> Moment:
     shifted = datetime.fromtimestamp(at, zone)
     if shifted.replace(tzinfo=None) != wall:
         raise ValueError(
-            f"`{text}` is {wall:%a %Y-%m-%d %H:%M}, when the clocks of {zone_name(zone)} go forward: there is no such"
-            f" time; say {shifted:%Y-%m-%dT%H:%M}"
+            f"`{text}` is {wall:%a %Y-%m-%d %H:%M}, when the clocks of {zone_name(zone)} go forward, so this time "
+            f"does not exist; use {shifted:%Y-%m-%dT%H:%M}"
         )
     return Moment(
         at,
-        f"{wall:%H:%M} comes twice that day: this is the first, {first.tzname()}; the second is"
+        f"{wall:%H:%M} occurs twice that day; the first is used, {first.tzname()}; the second is"
         f" {second.isoformat(timespec='minutes')}",
     )
 

@@ -100,7 +100,7 @@ class Seen:
 def _report_missing(client: Client, chosen: Chosen, with_steps: bool, seen: Seen) -> int:
     """Say on stderr which of the named jobs and steps do not exist; how many.
 
-    A job that other options leave out is none of them, so what was not found is looked for without these.
+    A job that other options leave out is not one of them, so what was not found is looked for without these.
     """
     missing = NamedJobs.of(word for named in chosen.jobs.words() if (word := seen.lacks(named)))
     steps = chosen.steps if with_steps else {}

@@ -161,14 +161,14 @@ _DURATION_KEYS = frozenset({
 _ENDLESS_KEYS = frozenset({"half_life", "protect_wide_after", "protect_any_after", "attribute_interval", "no_show"})
 """Durations that may be ``"never"``."""
 _FINITE_KEYS = {
-    "max_age": "age counts in proportion to it",
-    "expected_without_history": "a guess is a time",
-    "locality_wait": "a job would never start elsewhere",
-    "horizon": "what is planned ahead has to come to an end",
-    "clear_time": "nothing could run before a reservation",
-    "trial": "nobody would ever take turns",
-    "turn": "nobody would have its place back",
-    "resume_cost": "no job would ever go on",
+    "max_age": "the age factor is relative to it",
+    "expected_without_history": "a prediction must be finite",
+    "locality_wait": "the job would never start on other nodes",
+    "horizon": "the planning horizon must be finite",
+    "clear_time": "no job could run before a reservation",
+    "trial": "no job would ever be preempted by time slicing",
+    "turn": "no preempted job would ever be resumed",
+    "resume_cost": "no preempted job would ever be resumed",
 }
 _WEIGHT_KEYS = frozenset({"factors", "gpu_types"})
 _TCP_KEYS = frozenset({"listen", "listen_clients", "controller", "step_listen"})
@@ -222,8 +222,8 @@ def load_config(location: Location) -> Config:
 def _way_to_config(location: Location) -> str:
     why = why_chosen(location, os.environ)
     if not location.is_private:
-        return f"{why}; `gqd init` writes it on the controller, `gqnode join` on a node"
-    return why if has_system_cluster() else f"{why}; `gq up` makes a private cluster"
+        return f"{why}; run `gqd init` on the controller, or `gqnode join` on a node, to write it"
+    return why if has_system_cluster() else f"{why}; `gq up` starts a private cluster"
 
 
 def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
@@ -239,7 +239,7 @@ def check_written_by_trusted(path: Path, file: os.stat_result) -> None:
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky_directory:
             raise Refusal(
                 "unsafe_config",
-                f"{checked} can be written by others (mode {stat.S_IMODE(status.st_mode):04o})",
+                f"{checked} is writable by others (mode {stat.S_IMODE(status.st_mode):04o})",
                 f"chmod go-w {checked}",
             )
 
@@ -253,8 +253,8 @@ def parse_config(text: str, path: str) -> Config:
     config = config_of(raw, path)
     if config.scheduler.expect == "exact":
         named = "`scheduler.expect`" if "scheduler.expect" in config.keys_set else "`scheduler.policy`"
-        message = f"{path}: {named} wants to know how long each job will run (`exact`), which only gqsim does"
-        raise UsageError("bad_config", message, "`predicted` and `limit` are what a running cluster can go by")
+        message = f"{path}: {named} is `exact`, which only gqsim supports: it needs the run time of each job in advance"
+        raise UsageError("bad_config", message, "use `predicted` or `limit`")
     return config
 
 
@@ -279,12 +279,12 @@ class _TableReader:
     def tables(self, kind: type[S], raw: object, key: str) -> tuple[S, ...]:
         """Read an array of tables with unique names."""
         if not isinstance(raw, list):
-            self.fail(key, f"is one table; write [[{key}]], it may be there several times")
+            self.fail(key, f"is a single table; write [[{key}]], which may be repeated")
         tables = tuple(self._named_table(kind, table, key, index) for index, table in enumerate(raw, 1))
         names = [getattr(table, "name", "") for table in tables]
         for name in names:
             if names.count(name) > 1:
-                self.fail(key, f"`{name}` is there twice")
+                self.fail(key, f"`{name}` is given twice")
         return tables
 
     def _named_table(self, kind: type[S], raw: object, key: str, index: int) -> S:
@@ -347,7 +347,7 @@ class _TableReader:
     def _duration(self, key: str, value: str, dotted: str) -> int | None:
         seconds = parse_duration_s(value)
         if seconds is None and key in _FINITE_KEYS:
-            self.fail(dotted, f"`{value}` has no end, and {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
+            self.fail(dotted, f"`{value}` is not finite: {_FINITE_KEYS[key]}", f'for example {key} = "1h"')
         return seconds
 
     def _check_text(self, key: str, value: str, dotted: str) -> None:
@@ -368,7 +368,7 @@ class _TableReader:
 
     def _fake_gpus(self, raw: object, dotted: str) -> tuple[FakeGpuSettings, ...]:
         if not isinstance(raw, list):
-            self.fail(dotted, "is one table; write [[node.fake_gpu]], it may be there several times")
+            self.fail(dotted, "is a single table; write [[node.fake_gpu]], which may be repeated")
         return tuple(self.table(FakeGpuSettings, table, f"{dotted}.{index}") for index, table in enumerate(raw))
 
     def _isolation(self, raw: object, dotted: str) -> dict[str, str]:
@@ -451,14 +451,16 @@ class _Reader:
         self._check_choice("controller.log_level", controller.log_level, LOG_LEVELS)
         if controller.munge and controller.listen_clients is None:
             self._file.fail(
-                "controller.munge", "is for users of other hosts, who have no door here", "set listen_clients"
+                "controller.munge",
+                "applies to users of other hosts, but listen_clients is not set",
+                "set listen_clients",
             )
         if controller.submit_hook and not _HOOK.fullmatch(controller.submit_hook):
             key, example = "controller.submit_hook", 'for example "/etc/gq/hook.py:submit"'
             self._file.fail(key, f"`{controller.submit_hook}` is not FILE.py:FUNCTION", example)
         if not (math.isfinite(controller.submit_hook_timeout_s) and controller.submit_hook_timeout_s > 0):
             self._file.fail(
-                "controller.submit_hook_timeout_s", f"is {controller.submit_hook_timeout_s:g}; a hook needs time"
+                "controller.submit_hook_timeout_s", f"is {controller.submit_hook_timeout_s:g}; it must be more than 0"
             )
         self._check_choice("controller.submit_hook_on_failure", controller.submit_hook_on_failure, HOOK_FAILURES)
         return controller
@@ -488,7 +490,7 @@ class _Reader:
             if getattr(rules, name) == 0:
                 self._file.fail(f"reservations.{_KEY_OF[name]}", "is 0; it must be more than 0")
         if rules.horizon_s > MAX_HORIZON_S:
-            self._file.fail("reservations.horizon", "is more than 366 days ahead, which nobody can plan")
+            self._file.fail("reservations.horizon", "is longer than 366 days, the maximum")
         return rules
 
     def _scheduler(self, raw: object) -> Scheduling:
@@ -512,9 +514,9 @@ class _Reader:
                 self._file.fail(f"scheduler.{name}", f"is {share:g}; it must be between 0 and 1")
         for name in ("trial_s", "turn_s"):
             if getattr(scheduler, name) < 1:
-                self._file.fail(f"scheduler.{_KEY_OF[name]}", "is 0; a job needs time to get anywhere")
+                self._file.fail(f"scheduler.{_KEY_OF[name]}", "is 0; it must be more than 0")
         if scheduler.expected_without_history_s < 1:
-            self._file.fail("scheduler.expected_without_history", "is 0; a job takes some time")
+            self._file.fail("scheduler.expected_without_history", "is 0; it must be more than 0")
         return scheduler
 
     def _notify(self, raw: object) -> NotifySettings:
@@ -525,7 +527,7 @@ class _Reader:
 
     def _check_choice(self, key: str, value: str, choices: tuple[str, ...]) -> None:
         if value not in choices:
-            self._file.fail(key, f"`{value}` is none of {', '.join(choices)}", suggestion(value, choices))
+            self._file.fail(key, f"`{value}` is not one of {', '.join(choices)}", suggestion(value, choices))
 
     def _client(self, raw: object) -> ClientSettings:
         client = self._file.table(ClientSettings, raw, "client")
@@ -533,10 +535,10 @@ class _Reader:
             self._file.fail(
                 "client.server_key",
                 f"`{client.server_key}` is not a public key",
-                "keys/gqd.pub of the controller has it",
+                "copy it from keys/gqd.pub of the controller",
             )
         if client.munge and "client.key_file" in self._file.keys_set:
-            self._file.fail("client.munge", "and key_file are two ways to say who you are", "leave one of them out")
+            self._file.fail("client.munge", "and key_file exclude each other", "remove one of them")
         return client
 
     def _limits(self, raw: object) -> LimitSettings:
@@ -559,7 +561,8 @@ class _Reader:
         self._file.check_positive(timers, "timers", may_be_zero=("schedule_min_interval_s", "grace_s"))
         if timers.node_lost_s <= timers.heartbeat_s:
             self._file.fail(
-                "timers.node_lost_s", f"{timers.node_lost_s:g} is not longer than heartbeat_s, so no node stays"
+                "timers.node_lost_s",
+                f"{timers.node_lost_s:g} is not longer than heartbeat_s, so every node would be lost",
             )
         return timers
 
@@ -569,7 +572,9 @@ class _Reader:
             return (PartitionSettings(name="main", default=True),)
         defaults = [partition.name for partition in partitions if partition.default]
         if len(defaults) > 1:
-            self._file.fail("partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one can be")
+            self._file.fail(
+                "partition", f"`{defaults[0]}` and `{defaults[1]}` are both the default; only one partition can be"
+            )
         for partition in partitions:
             max_time_s, default_time_s = partition.max_time_s, partition.default_time_s
             if max_time_s is not None and default_time_s is not None and default_time_s > max_time_s:
@@ -616,7 +621,7 @@ class _Reader:
         if node.gpus is not None and (len(set(node.gpus)) < len(node.gpus) or min(node.gpus, default=0) < 0):
             self._file.fail(f"{key}.gpus", f"{list(node.gpus)} is not a list of different GPU indices")
         if node.fake_gpus and node.gpus:
-            self._file.fail(f"{key}.fake_gpu", "a node has real GPUs or pretended ones, not both", "set gpus = []")
+            self._file.fail(f"{key}.fake_gpu", "a node has either real GPUs or pretended GPUs", "set gpus = []")
 
     # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,7 +36,7 @@ def _nothing(settings: NotifySettings) -> None:
 def _check_hosts(settings: NotifySettings) -> None:
     for rule in settings.webhook_hosts:
         if is_metadata(parse_rule(rule).host):
-            raise ValueError(f"`{rule[:60]}` is where clouds keep the credentials of machines: no webhook may go there")
+            raise ValueError(f"`{rule[:60]}` is the address of cloud credentials: no webhook may be sent there")
 
 
 def _check_networks(settings: NotifySettings) -> None:
@@ -56,7 +56,7 @@ def _check_sender(settings: NotifySettings) -> None:
 
 def _check_domain(settings: NotifySettings) -> None:
     if settings.mail_domain and not NAME.fullmatch(settings.mail_domain):
-        raise ValueError(f"`{settings.mail_domain[:60]}` is not the name of a domain")
+        raise ValueError(f"`{settings.mail_domain[:60]}` is not a domain name")
 
 
 def _check_default(settings: NotifySettings) -> None:
@@ -89,7 +89,10 @@ def refusal_of(settings: NotifySettings, target: Target) -> Refusal | None:
     """Return why this cluster cannot notify the target, or None."""
     match target.kind:
         case "":
-            return _refusal("how is not said, and this cluster has no default", "add --notify=mail, or another way")
+            return _refusal(
+                "no notification target is given, and this cluster has no default",
+                "add --notify=mail or another target",
+            )
         case _ if target.kind == MAIL:
             return _of_mail(settings, target)
         case _ if target.kind in (WEBHOOK, SLACK):
@@ -97,12 +100,14 @@ def refusal_of(settings: NotifySettings, target: Target) -> Refusal | None:
         case _ if target.kind == COMMAND:
             return _of_command(target)
         case _:
-            return _refusal(f"`{target.kind[:20]}` is no way to tell", "use mail, webhook, slack or command")
+            return _refusal(
+                f"`{target.kind[:20]}` is not a kind of notification", "use mail, webhook, slack or command"
+            )
 
 
 def _of_command(target: Target) -> Refusal | None:
     if not 0 < len(target.to) <= MAX_TO or not target.to.isprintable():
-        return _refusal(f"the command is not 1 to {MAX_TO} printable characters", "")
+        return _refusal(f"the command must have 1 to {MAX_TO} printable characters", "")
     try:
         refuse_relative(target.to)
     except ValueError as error:
@@ -113,7 +118,7 @@ def _of_command(target: Target) -> Refusal | None:
 
 def _of_mail(settings: NotifySettings, target: Target) -> Refusal | None:
     if not settings.mail:
-        return _refusal("this cluster sends no mail", f"`mail` of {_TABLE} turns it on")
+        return _refusal("this cluster sends no mail", f"set `mail` of {_TABLE} to turn it on")
     if target.to and not is_mail_address(target.to):
         return _refusal(f"`{target.to[:60]!a}` is not a mail address", "for example ada@example.org")
     return None
@@ -125,13 +130,13 @@ def _of_webhook(settings: NotifySettings, target: Target) -> Refusal | None:
     except ValueError as error:
         return _refusal(f"{target.kind}: {error}", f"for example {target.kind}:https://hooks.example.org/gq")
     if not settings.webhook_hosts:
-        return _refusal("this cluster sends no webhooks", f"`webhook_hosts` of {_TABLE} lists where they may go")
+        return _refusal("this cluster sends no webhooks", f"`webhook_hosts` of {_TABLE} lists the allowed hosts")
     if not is_listed(settings.webhook_hosts, url):
-        message = f"no webhook may go to {url.authority}"
-        return _refusal(message, f"`webhook_hosts` of {_TABLE} lists where they may go; ask an administrator")
+        message = f"webhooks to {url.authority} are not allowed"
+        return _refusal(message, f"`webhook_hosts` of {_TABLE} lists the allowed hosts; ask an administrator")
     if problem := known_problem(url, settings.webhook_networks):
-        message = f"no webhook may go to {url.authority}: {problem}"
-        return _refusal(message, f"`webhook_networks` of {_TABLE} lists such addresses; ask an administrator")
+        message = f"webhooks to {url.authority} are not allowed: {problem}"
+        return _refusal(message, f"`webhook_networks` of {_TABLE} lists the allowed addresses; ask an administrator")
     return None
 
 

@@ -110,7 +110,7 @@ def divide_machine(options: ClusterOptions, machine: Machine, directory: str) ->
             "too_much_memory",
             f"{count} nodes with {requested} MiB each need {requested * count} MiB;"
             f" this machine has {machine.memory_mib}",
-            f"give each at most --mem-per-node {machine.memory_mib // count}M",
+            f"use at most --mem-per-node {machine.memory_mib // count}M",
         )
     return shapes
 
@@ -129,7 +129,7 @@ def _port_ranges(count: int, directory: str) -> Iterator[tuple[int, int]]:
 # ── gq.toml ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 _HEAD = """\
-# A private gq cluster, written by `gq up`.  It is yours to change: `gq down`, edit, `gq up`.
+# A private gq cluster, written by `gq up`.  To change it: `gq down`, edit, `gq up`.
 # Every setting is described in gq.toml(5); `gqctl config reload` reads most of them again without a restart.
 
 cluster = "gq"
@@ -141,8 +141,8 @@ log_level = "info"               # debug, info, warning, error
 [[partition]]
 name = "main"
 default = true
-# default_time = "1d"            # limit of jobs without --time; without one they wait until reservations are over
-# max_time = "7d"                # the longest --time; what a job without a limit holds cannot be reserved (gqresv)
+# default_time = "1d"            # limit of jobs without --time; without a limit they wait for reservations to end
+# max_time = "7d"                # maximum --time; the GPUs of a job without a time limit cannot be reserved (gqresv)
 """
 
 
@@ -163,7 +163,7 @@ def _node_text(shape: NodeShape) -> str:
         f"port_range = {list(shape.ports)}       # MASTER_PORT of jobs",
     ]
     if shape.fake_gpus:
-        lines.append("fake_gpu = [                     # pretended: counted and handed out, nothing behind them")
+        lines.append("fake_gpu = [                     # pretended GPUs: counted and allocated, without hardware")
         lines += [f'    {{ type = "fake", memory = "{_FAKE_MEMORY}" }},'] * shape.fake_gpus
         lines.append("]")
     return "\n".join(lines) + "\n"
@@ -184,7 +184,7 @@ def ensure_config(location: Location, options: ClusterOptions) -> tuple[Config, 
         fresh.replace(path)
     config = load_config(location)
     if not config.nodes:
-        raise Refusal("no_nodes", f"{path} has no [[node]], so there is nothing to start", "add one, see gq.toml(5)")
+        raise Refusal("no_nodes", f"{path} has no [[node]], so no daemon can start", "add a [[node]]; see gq.toml(5)")
     if not is_new:
         _check_options(options, config)
     return config, is_new
@@ -194,7 +194,9 @@ def _make_directory(path: Path) -> None:
     try:
         make_own_directory(path)
     except OSError as error:
-        raise Refusal("no_directory", f"cannot make {path}: {error.strerror}", "choose another with --dir") from error
+        raise Refusal(
+            "no_directory", f"cannot create {path}: {error.strerror}", "choose another directory with --dir"
+        ) from error
 
 
 def _check_options(options: ClusterOptions, config: Config) -> None:
@@ -218,6 +220,6 @@ def _check_options(options: ClusterOptions, config: Config) -> None:
         file = "" if config.path in setting else f" {config.path}"
         raise Refusal(
             "other_shape",
-            f"`gq up {option} {value}{unit}` does not change the cluster of {config.path}, which has {found}",
+            f"`gq up {option} {value}{unit}` cannot change the cluster of {config.path}, which has {found}",
             f"{setting}{file}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir",
         )

@@ -27,7 +27,7 @@ def _data(raw: object) -> list[str]:
         raise ValueError('must be a list such as ["imagenet", "/ds/c4"]')
     for name in raw:
         if not isinstance(name, str) or not is_data_name(name):
-            raise ValueError(f"has `{name}`, which is not the name of a data set; it has blanks, commas, or is empty")
+            raise ValueError(f"has `{name}`, which is not the name of a data set; a name has no blanks and no commas")
     return raw
 
 
@@ -49,7 +49,7 @@ def _name(raw: object) -> str:
 
 def _attribute(raw: object) -> str:
     if not isinstance(raw, str) or not ATTRIBUTE.fullmatch(raw) or len(raw) > MAX_VALUE:
-        raise ValueError(f"has `{raw}`, which --constraint cannot name; begin with a letter, and use no blanks")
+        raise ValueError(f"has `{raw}`, which --constraint cannot use; begin it with a letter, without blanks")
     return raw
 
 
@@ -65,7 +65,9 @@ def _value(name: str, raw: object) -> str:
         return "yes" if raw else "no"
     text = str(raw) if isinstance(raw, int | float | str) else ""
     if not text or not text.isprintable() or len(text) > MAX_VALUE:
-        raise ValueError(f"has for `{name}` what is neither text nor a number of at most {MAX_VALUE} characters")
+        raise ValueError(
+            f"has a value for `{name}` that is neither text nor a number of at most {MAX_VALUE} characters"
+        )
     return text
 
 
@@ -123,21 +125,23 @@ def check_switches(switches: Sequence[Switch]) -> None:
         if not switch.nodes and not switch.switches:
             raise ValueError(f"`{switch.name}` has neither nodes nor switches")
         if switch.nodes and switch.switches:
-            raise ValueError(f"`{switch.name}` has nodes and switches; give the nodes a switch of their own below it")
+            raise ValueError(
+                f"`{switch.name}` has both nodes and switches; put the nodes on a separate switch below it"
+            )
         for child in switch.switches:
             if child not in names:
-                raise ValueError(f"`{switch.name}` names switch `{child}`, which is not there")
+                raise ValueError(f"`{switch.name}` names switch `{child}`, which does not exist")
         for child in (*switch.nodes, *switch.switches):
             kind = "switch " if child in switch.switches else ""
             if kind + child in parent_of:
                 raise ValueError(
-                    f"{kind or 'node '}`{child}` hangs on `{parent_of[kind + child]}` and on `{switch.name}`"
+                    f"{kind or 'node '}`{child}` is connected to `{parent_of[kind + child]}` and to `{switch.name}`"
                 )
             parent_of[kind + child] = switch.name
     for name in sorted(names):
         seen, ancestor = {name}, name
         while (parent := parent_of.get(f"switch {ancestor}")) is not None:
             if parent in seen:
-                raise ValueError(f"switch `{name}` hangs on itself")
+                raise ValueError(f"switch `{name}` is connected to itself")
             seen.add(parent)
             ancestor = parent

@@ -61,19 +61,19 @@ class HostRule(NamedTuple):
 def parse_url(url: str) -> ParsedUrl:
     """Parse a plain http or https URL; ``ValueError`` with a sentence."""
     if len(url) > MAX_TO:
-        raise ValueError(f"the URL has {len(url)} characters, {MAX_TO} are the most")
+        raise ValueError(f"the URL has {len(url)} characters; the maximum is {MAX_TO}")
     if not (url.isascii() and url.isprintable()) or " " in url or "\\" in url:
-        raise ValueError("the URL has characters that no URL has; write them as %XX")
+        raise ValueError("the URL has invalid characters; write them as %XX")
     parts = urlsplit(url)
     if not parts.scheme:
         raise ValueError(f"`{url.partition('/')[0][:60]}` does not begin with http:// or https://")
     if parts.scheme not in PORTS:
         raise ValueError(f"`{parts.scheme[:20]}` is neither http nor https")
     if "@" in parts.netloc:
-        raise ValueError("a name and a password in the URL are not sent; use a secret path or query")
+        raise ValueError("a user name or password in the URL is not supported; use a secret path or query")
     host = (parts.hostname or "").rstrip(".")
     if not host or not (is_address(host) or re.fullmatch(_HOST, host)):
-        raise ValueError(f"`{host[:60]}` is not the name of a host")
+        raise ValueError(f"`{host[:60]}` is not a host name")
     query = f"?{parts.query}" if parts.query else ""
     return ParsedUrl(parts.scheme, host, parts.port or PORTS[parts.scheme], f"{parts.path or '/'}{query}")
 
@@ -136,15 +136,15 @@ def address_problem(url: ParsedUrl, address: str, networks: Iterable[str]) -> st
     """
     found = _address(address.partition("%")[0])
     if found is None:
-        return f"`{address[:60]}` is no address"
+        return f"`{address[:60]}` is not an address"
     allowed = [ipaddress.ip_network(network) for network in networks]
     for meant in _with_embedded(found):
         if any(meant in network for network in METADATA):
-            return f"{meant} is where clouds keep the credentials of machines, and no webhook may go there"
+            return f"{meant} is the address of cloud credentials, and no webhook may be sent there"
         if meant == _address(url.host) or any(meant in network for network in allowed):
             continue
         if not _is_public(meant):
-            return f"{url.host} is {meant}, which is not of the public internet and not in `notify.webhook_networks`"
+            return f"{url.host} is {meant}, which is neither a public address nor in `notify.webhook_networks`"
     return ""
 
 

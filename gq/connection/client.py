@@ -216,7 +216,7 @@ class Client:
         return Unreachable(
             "timeout",
             f"the controller at {endpoint} did not answer within {waited_s:g} s ({describe_cluster(self.location)})",
-            f"it may be busy or stopped; what was asked may or may not have been done; "
+            f"it may be busy or stopped; the request may or may not have been carried out; "
             f"{why_chosen(self.location, os.environ)}",
         )
 
@@ -270,8 +270,8 @@ class Client:
             self._hang_up()
             # The controller may still check the credential of the lost link, and refuses a second one of the same key.
             self._remote = renewed(self._remote)
-        message = f"the controller at {self._remote.endpoint} hung up before it knew who asks"
-        raise self._explained(Unreachable("unreachable", message, "many may be asking at once; try again"))
+        message = f"the controller at {self._remote.endpoint} closed the connection before it identified the user"
+        raise self._explained(Unreachable("unreachable", message, "it may have too many connections; try again"))
 
     def _explained(self, error: Unreachable) -> Unreachable:
         """Return the error with the cluster that was chosen, and why."""
@@ -439,7 +439,7 @@ class _Pipeline:
         """Record an answer; False if no request waits for it."""
         reply = wire.REPLIES.decode(frame)
         if not OLDEST_WIRE_VERSION <= reply.version <= WIRE_VERSION:
-            raise ProtocolError("wrong_version", f"the controller answers in version {reply.version} of the protocol")
+            raise ProtocolError("wrong_version", f"the controller uses version {reply.version} of the protocol")
         data = self._waiting.pop(reply.request_id, None)
         if data is None:
             return False
@@ -495,7 +495,7 @@ def _knock(location: Location) -> None:
             explain_choice(location, os.environ),
         )
     if code in (errno.EACCES, errno.EPERM):
-        other = "unset GQ_DIR and GQ_CONFIG to find a cluster that serves you"
+        other = "unset GQ_DIR and GQ_CONFIG to find a cluster that you may use"
         raise Refusal(
             "not_served",
             f"you may not connect to {path}: {describe_cluster(location)} serves only its owner",

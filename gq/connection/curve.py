@@ -27,8 +27,8 @@ SERVER = "gqd"
 _TYPED_CHARACTERS = 8
 """First characters of a public key, which users type: letters and digits, so that no shell interprets them."""
 _LOST_KEY_HINT = (
-    "restore it from a backup, or let this node join again; `gqd keygen` makes the key of a new cluster, which no host "
-    "that joined before accepts"
+    "restore it from a backup, or join this node again; `gqd keygen` creates a new cluster key, which hosts that "
+    "joined before do not accept"
 )
 
 
@@ -101,7 +101,7 @@ def read_keys(secret_path: Path) -> KeyPair:
     found = secret_path.stat()
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid not in (os.geteuid(), 0):
         raise Refusal(
-            "unsafe_key", f"{secret_path} may be read by others", f"chmod 600 {secret_path}, or make a new key"
+            "unsafe_key", f"{secret_path} is readable by others", f"chmod 600 {secret_path}, or create a new key"
         )
     return KeyPair(zmq.curve_public(secret), secret)
 
@@ -132,7 +132,7 @@ def _read(path: Path) -> bytes:
 
 
 def _already_exists(path: Path) -> Refusal:
-    return Refusal("key_exists", f"{path} is there already", "remove it first if it is to be replaced")
+    return Refusal("key_exists", f"{path} already exists", "remove it first to replace it")
 
 
 def _write(path: Path, key: bytes, mode: int) -> None:

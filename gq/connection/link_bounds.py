@@ -63,9 +63,9 @@ _WATCHED = zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | z
 and libzmq then takes a forged message for one that must wait, and keeps the link and its descriptor."""
 
 UNKNOWN = "an unknown address"
-NO_CURVE = "it spoke no CURVE, or went before it said anything"
-NO_PROOF = "it went, or was hung up on, before it proved a key"
-NO_WORD = "it did not say in time whose its key is"
+NO_CURVE = "it did not use CURVE, or disconnected before it sent anything"
+NO_PROOF = "it disconnected, or was disconnected, before it proved a key"
+NO_WORD = "it did not identify its key in time"
 SWEEP_S = 1.0
 MAX_UNPROVEN = 8
 """Messages that a link may bring before one of them must prove a key."""
@@ -294,7 +294,7 @@ class Links:
         crowd.count += 1
         if crowd.count >= self._bounds.peer:
             del self._crowds[peer]
-            self._log.warning("%s goes on opening links beyond the bound, and is kept out for %g s", peer, BLOCK_S)
+            self._log.warning("%s keeps opening links beyond the limit and is blocked for %g s", peer, BLOCK_S)
             self._user_block.block(int(peer.removeprefix(OF_USER)))
 
     def _is_crowd(self, peer: str) -> bool:
@@ -368,13 +368,13 @@ class Links:
                 socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program))
             )
         except OSError as error:
-            self._log.error("a tcp door has %d links and cannot be shut: %s", len(self._open), error.strerror)
+            self._log.error("a tcp listener has %d links and cannot be closed: %s", len(self._open), error.strerror)
             self._listener.close()
             self._listener = None  # not tried again: the machine does not support it
             return
         self.is_shut = True
         self.times_shut += 1
-        self._log.warning("a tcp door has %d links and takes no more until some have gone", len(self._open))
+        self._log.warning("a tcp listener has %d links and accepts no more until some have closed", len(self._open))
 
     def _reopen(self) -> None:
         assert self._listener is not None

@@ -107,9 +107,9 @@ def find_cluster(environ: Mapping[str, str]) -> Location:
         return _perhaps_remote(system_location(SYSTEM_CONFIG))
     raise Unreachable(
         "no_cluster",
-        f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} is there",
-        "`gq up` starts a private cluster; as root, `gqd init --start` sets up one for all users, and `gqnode join` "
-        "makes this host a node of one",
+        f"no cluster is configured: neither {default} nor {SYSTEM_CONFIG} exists",
+        "`gq up` starts a private cluster; as root, `gqd init --start` sets up a cluster for all users, and `gqnode "
+        "join` joins this host to one",
     )
 
 
@@ -134,13 +134,13 @@ def describe_cluster(location: Location) -> str:
 def explain_choice(location: Location, environ: Mapping[str, str]) -> str:
     """Return a hint: why a command uses this cluster, and what to do while its controller is unreachable."""
     if not location.is_private:
-        way_out = "`gq doctor` finds what does not run and how to start it"
+        way_out = "run `gq doctor` to find which daemon does not run and how to start it"
     elif not has_system_cluster():
         way_out = "`gq up` starts it"
     elif environ.get("GQ_DIR"):
         way_out = f"unset GQ_DIR to use the system's cluster, {SYSTEM_CONFIG}"
     else:
-        way_out = f"`gq status --dir {location.state_dir}` shows what does not run"
+        way_out = f"`gq status --dir {location.state_dir}` shows which daemons do not run"
     return f"{why_chosen(location, environ)}; {way_out}"
 
 
@@ -214,7 +214,9 @@ def private_location(directory: str, environ: Mapping[str, str]) -> Location:
         has_sockets = link.is_dir()
     except OSError as error:  # the path is too long, or another user's
         raise Refusal(
-            "no_directory", f"cannot look into {state_dir}: {error.strerror}", "GQ_DIR or --dir names another"
+            "no_directory",
+            f"cannot look into {state_dir}: {error.strerror}",
+            "use GQ_DIR or --dir for another directory",
         ) from error
     run_dir = str(link.resolve()) if has_sockets else _socket_dir(state_dir, environ)
     _check_owner(run_dir, state_dir)
@@ -250,7 +252,7 @@ def _check_owner(run_dir: str, state_dir: str) -> None:
         raise Refusal(
             "unsafe_directory",
             f"{run_dir} belongs to uid {socket_uid}, and the cluster in {state_dir} to uid {owner_uid}",
-            "somebody may be pretending to be its controller: remove that directory, or set XDG_RUNTIME_DIR",
+            "another user may be impersonating its controller: remove that directory, or set XDG_RUNTIME_DIR",
         )
 
 
@@ -313,7 +315,9 @@ def make_own_directory(path: Path, mode: int = 0o700) -> None:
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise Refusal("unsafe_directory", f"`{path}` is not a directory of yours", "remove it, or set XDG_RUNTIME_DIR")
+        raise Refusal(
+            "unsafe_directory", f"`{path}` is not a directory that you own", "remove it, or set XDG_RUNTIME_DIR"
+        )
     if found.st_mode & 0o077 != mode & 0o077:
         path.chmod(mode)
 

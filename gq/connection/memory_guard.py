@@ -162,7 +162,7 @@ def peer_name(link_socket: socket.socket) -> str:
         return f"{OF_USER}{uid}"
     address = link_socket.getpeername()
     if not isinstance(address, tuple):
-        raise OSError("the link ended, and its descriptor belongs to a socket of this host by now")
+        raise OSError("the link has ended, and its descriptor now belongs to a local socket")
     return str(address[0]).removeprefix("::ffff:")
 
 

@@ -23,7 +23,7 @@ DEFAULT_SOCKET = "/run/munge/munge.socket.2"
 MAX_PAYLOAD_BYTES = 256
 _PREFIX = b"gq-client-key:"
 _OPT_SOCKET = 8
-_HOW_TO_INSTALL = "install MUNGE (package `munge` or `libmunge2`), or leave `munge` out of gq.toml"
+_HOW_TO_INSTALL = "install MUNGE (package `munge` or `libmunge2`), or remove `munge` from gq.toml"
 
 
 class Status(IntEnum):
@@ -162,13 +162,15 @@ def _refusal(status: int, words: str, socket: str, uid: int | None = None) -> Mu
             hint = f"is munged running? `systemctl start munge`; gq.toml says where its socket is: {place}"
             return MungeRefused("munge_down", f"munged does not answer: {words}", hint)
         case Status.REPLAYED:
-            return MungeRefused("munge_replayed", "this MUNGE credential was used before", "make another", uid)
+            return MungeRefused(
+                "munge_replayed", "this MUNGE credential was used before", "create a new credential", uid
+            )
         case Status.EXPIRED:
-            hint = "make another; if it is fresh, compare the clocks of both hosts"
-            return MungeRefused("munge_expired", "the time of this MUNGE credential is over", hint, uid)
+            hint = "create a new credential; if it is fresh, compare the clocks of both hosts"
+            return MungeRefused("munge_expired", "this MUNGE credential has expired", hint, uid)
         case Status.REWOUND:
-            message = "this MUNGE credential is of a time that is still to come"
+            message = "this MUNGE credential is dated in the future"
             return MungeRefused("munge_expired", message, "compare the clocks of both hosts", uid)
         case _:
-            hint = "the hosts of a site have the same munge.key; is it this host's, too?"
-            return MungeRefused("munge_invalid", f"MUNGE does not vouch for this credential: {words}", hint)
+            hint = "all hosts of a site need the same munge.key; check this host's"
+            return MungeRefused("munge_invalid", f"MUNGE rejects this credential: {words}", hint)

@@ -51,7 +51,7 @@ def read_remote(location: Location) -> RemoteController:
         raise Refusal(
             "bad_config",
             f"{location.config_path}: [client] must set both controller and server_key",
-            "those who run the cluster know both: its listen_clients, and what is in its keys/gqd.pub",
+            "ask an administrator of the cluster for both: its listen_clients, and the content of its keys/gqd.pub",
         )
     if settings.munge:
         server_key = settings.server_key.encode("ascii")
@@ -60,7 +60,8 @@ def read_remote(location: Location) -> RemoteController:
         keys = read_keys(Path(settings.key_file).expanduser())
     except Refusal as error:
         hint = (
-            "`gq key new` makes one, `gqctl key add` on a host of the cluster enrols it; or `munge = true` in [client]"
+            "create a key with `gq key new` and enrol it with `gqctl key add` on a host of the cluster; or set `munge "
+            "= true` in [client]"
         )
         raise Refusal(error.code, error.message, hint if error.code == "no_key" else error.hint) from error
     return RemoteController(settings.controller, settings.server_key.encode("ascii"), keys)
@@ -78,7 +79,10 @@ def introduction(remote: RemoteController, request_id: RequestId) -> bytes:
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        message, hint = f"uid {os.geteuid()} has no name on this host", "the controller compares name and uid"
+        message, hint = (
+            (f"uid {os.geteuid()} has no name on this host"),
+            "add the user to this host: the controller compares name and uid",
+        )
         raise Refusal("unknown_user", message, hint) from None
     credential = munge.encode(munge.payload_of(remote.keys.public.decode("ascii")), remote.munge_socket)
     return wire.introduction(request_id, wire.Introduce(user=user, credential=credential))
@@ -119,7 +123,7 @@ def link(socket: zmq.Socket[bytes], remote: RemoteController, timeout_s: float) 
     raise Unreachable(
         "timeout",
         f"the controller at {remote.endpoint} did not answer within {timeout_s:g} s",
-        "is its address right, and its port open to this machine?",
+        "check its address, and that its port is open to this machine",
     )
 
 
@@ -127,29 +131,30 @@ def _failure(event: int, remote: RemoteController) -> GqError:
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and remote.by_munge:
         return Refusal(
             "key_refused",
-            f"the controller at {remote.endpoint} takes no user by the word of MUNGE, or too many come at once",
-            "has it `munge = true` in [controller]? else a key lets you in: `gq key new`",
+            f"the controller at {remote.endpoint} does not accept MUNGE, or has too many connections",
+            "check `munge = true` in [controller] of the controller, or use a key: `gq key new`",
         )
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         return Refusal(
             "key_refused",
             f"the controller at {remote.endpoint} does not know the key {remote.keys.public.decode()[:8]}…",
-            "`gqctl key add` on a host of the cluster enrols it; `gqctl key show` there shows which are",
+            "enrol it with `gqctl key add` on a host of the cluster; `gqctl key show` there lists the keys",
         )
     if event == zmq.EVENT_CLOSED:
         return Unreachable(
             "unreachable",
             f"no controller listens at {remote.endpoint}",
-            "is gqd running there, with [controller] listen_clients?",
+            "check that gqd runs there, with [controller] listen_clients",
         )
     if remote.by_munge:
         return Unreachable(
             "not_the_controller",
-            f"what listens at {remote.endpoint} hung up, or does not prove the server_key that gq.toml names",
-            "many may come at once: try again; else compare [client] server_key with keys/gqd.pub of the controller",
+            f"the server at {remote.endpoint} disconnected, or does not have the server_key that gq.toml names",
+            "it may have too many connections: try again; otherwise compare [client] server_key with keys/gqd.pub of "
+            "the controller",
         )
     return Unreachable(
         "not_the_controller",
-        f"what listens at {remote.endpoint} does not prove the server_key that gq.toml names",
+        f"the server at {remote.endpoint} does not have the server_key that gq.toml names",
         "compare [client] server_key with keys/gqd.pub of the controller",
     )

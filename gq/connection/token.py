@@ -41,7 +41,7 @@ def parse_token(text: str) -> Token:
     """Parse a token; the `Refusal` names the error, but never the text, which may be most of a secret."""
     word = text.strip()
     if not word.startswith(MARK):
-        raise _bad(f"it does not begin with `{MARK}`" if word else "there is nothing")
+        raise _bad(f"it does not begin with `{MARK}`" if word else "it is empty")
     data = _decoded(word.removeprefix(MARK))
     if len(data) != 2 * KEY_BYTES:
         raise _bad("it is cut off" if len(data) < 2 * KEY_BYTES else "it is too long")
@@ -51,12 +51,14 @@ def parse_token(text: str) -> Token:
 
 def _decoded(word: str) -> bytes:
     if not word.isascii():
-        raise _bad("it has characters that no token has")
+        raise _bad("it has invalid characters")
     try:
         return base64.b64decode(word + "=" * (-len(word) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
-        raise _bad("it has characters that no token has, or is cut off") from None
+        raise _bad("it has invalid characters, or is cut off") from None
 
 
 def _bad(why: str) -> Refusal:
-    return Refusal("bad_token", f"this is no token: {why}", "`gqctl token create` on the controller makes one")
+    return Refusal(
+        "bad_token", f"the token is not valid: {why}", "create a token with `gqctl token create` on the controller"
+    )

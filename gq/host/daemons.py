@@ -188,7 +188,7 @@ def check_alive(started: Mapping[str, subprocess.Popen[bytes]], daemons: Iterabl
                 "daemon_failed",
                 f"{daemon.name} did not start (exit status {process.returncode}); {daemon.log_path} ends with:\n"
                 + log_tail(daemon),
-                "mend what it says and run `gq up` again; `gq doctor` checks the rest",
+                "fix the error and run `gq up` again; `gq doctor` checks the rest",
             )
 
 

@@ -33,7 +33,7 @@ def create_file(path: Path, text: str, mode: int) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except FileExistsError:
-        raise Refusal("file_exists", f"{path} is there already", "remove it, or name another with --out") from None
+        raise Refusal("file_exists", f"{path} already exists", "remove it, or choose another file with --out") from None
     except OSError as error:
         raise Refusal("cannot_write", f"{path} cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -61,9 +61,9 @@ def make_directory(path: Path, mode: int, is_ours: bool = True) -> None:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise Refusal("no_directory", f"{path} cannot be made: {error.strerror}") from error
+        raise Refusal("no_directory", f"{path} cannot be created: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise Refusal("unsafe_directory", f"{path} is not a directory of yours", "move it away and try again")
+        raise Refusal("unsafe_directory", f"{path} is not a directory that you own", "move it away and try again")
     if (is_new or is_ours) and stat.S_IMODE(found.st_mode) != mode:
         path.chmod(mode)
 

@@ -68,17 +68,17 @@ def leave() -> None:
 def why_not(state_dir: str) -> str:
     """Return why jobs of this host cannot have private directories; empty: they can.  It forks: use no threads."""
     if os.geteuid() != 0:
-        return "only root can give jobs a /tmp of their own"
+        return "only root can give each job its own /tmp"
     for directory in DIRECTORIES:
         if os.path.commonpath((os.path.realpath(state_dir), directory)) == directory:
             return f"{state_dir} is below {directory}, where jobs would not see it"
     number = _try_out()
-    return f"no mount namespace with a /tmp of its own can be made here: {os.strerror(number)}" if number else ""
+    return f"a mount namespace with its own /tmp cannot be created here: {os.strerror(number)}" if number else ""
 
 
 def shared(state_dir: str) -> str:
     """Return the consequence of shared directories, for the administrator."""
-    return f"jobs of this node share /tmp and /dev/shm, where nothing is emptied between them: {why_not(state_dir)}"
+    return f"jobs of this node share /tmp and /dev/shm, which are not emptied between jobs: {why_not(state_dir)}"
 
 
 def _try_out() -> int:

@@ -55,7 +55,7 @@ def log_reopener() -> Callable[[], None]:
         try:
             fresh = _open_log(path, stat.S_IMODE(found.st_mode))
         except OSError as error:
-            logging.getLogger("gq").error("the log %s cannot be opened again: %s", path, error.strerror)
+            logging.getLogger("gq").error("the log %s cannot be reopened: %s", path, error.strerror)
             return
         is_output = os.path.sameopenfile(1, descriptor)
         os.dup2(fresh, descriptor)

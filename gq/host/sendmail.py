@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gq.errors import UsageError
 
-WAY_OUT = 'mail = "smtp://localhost:25" hands mails to the same mail system over the network'
+WAY_OUT = 'mail = "smtp://localhost:25" sends mail to the same mail system over the network'
 _HELPERS = ("postdrop",)
 """Set-gid programs beside a sendmail that deliver its mail: Postfix's."""
 _NO_NEW_PRIVS = "NoNewPrivs:"
@@ -23,7 +23,9 @@ def rights_needed(program: str) -> str:
         except OSError:
             continue
         if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
-            return f"{file} is set-{'uid' if mode & stat.S_ISUID else 'gid'}, and gqd's processes may not gain rights"
+            return (
+                f"{file} is set-{'uid' if mode & stat.S_ISUID else 'gid'}, and gqd's processes may not gain privileges"
+            )
     return ""
 
 

@@ -115,7 +115,7 @@ def _systemctl(service: str, *words: str) -> None:
         raise Refusal(
             "not_started",
             f"`systemctl {' '.join(words)}` failed: {done.stderr.strip() or done.returncode}",
-            f"`journalctl -u {service}` says more",
+            f"see `journalctl -u {service}`",
         )
 
 
@@ -137,7 +137,7 @@ def start(service: str, location: Location, is_ready: Callable[[], bool], is_ane
         if is_anew:
             _systemctl(service, "restart", f"{service}.service")
         log = f"journalctl -u {service}"
-        _await(is_ready, lambda: None, f"`{log}` says why")
+        _await(is_ready, lambda: None, f"see `{log}`")
         return log
     daemon = background(service, location)
     if is_anew:
@@ -173,7 +173,7 @@ def _await(is_ready: Callable[[], bool], check: Callable[[], None], hint: str) -
     while not is_ready():
         check()
         if time.monotonic() > deadline:
-            raise Refusal("not_ready", f"it was started and is not ready after {READY_WITHIN_S:g} s", hint)
+            raise Refusal("not_ready", f"it was started but is not ready after {READY_WITHIN_S:g} s", hint)
         time.sleep(_POLL_S)
 
 
@@ -185,7 +185,7 @@ def _check_alive(daemon: Daemon, process: subprocess.Popen[bytes] | None, log_be
     raise Refusal(
         "daemon_failed",
         f"{daemon.name} did not start; {daemon.log_path} ends with:\n{daemons.log_tail(daemon, begin=log_begin)}",
-        "mend what it says and try again",
+        "fix the error and try again",
     )
 
 
@@ -218,9 +218,9 @@ def _check_rights(verb: str, service: str, location: Location) -> None:
     """Refuse a user who is not root for the system's cluster, or not the owner of a private cluster."""
     command = f"`{service} {verb}`"
     if not Path(location.config_path).exists():
-        raise Refusal("no_config", f"{location.config_path} does not exist", "name the cluster by --dir or --config")
+        raise Refusal("no_config", f"{location.config_path} does not exist", "name the cluster with --dir or --config")
     if not location.is_private and os.geteuid() != 0:
-        raise Refusal("needs_root", f"{command} is for the daemon of the system's cluster: run it as root")
+        raise Refusal("needs_root", f"{command} controls the daemon of the system's cluster: run it as root")
     owner_uid = Path(location.config_path).stat().st_uid
     if location.is_private and owner_uid != os.geteuid():
         message = f"{command}: the cluster in {location.state_dir} belongs to uid {owner_uid}, not to {os.geteuid()}"
@@ -242,7 +242,7 @@ def _stop_process(daemon: Daemon, lock: str) -> str:
     left = daemons.end({pid: daemon.name}, signal.SIGTERM, STOP_WITHIN_S)
     daemons.end(left, signal.SIGKILL, STOP_WITHIN_S)
     daemon.pid_path.unlink(missing_ok=True)
-    how = f"was killed, since it did not stop within {STOP_WITHIN_S:g} s" if left else "has stopped"
+    how = f"was killed because it did not stop within {STOP_WITHIN_S:g} s" if left else "has stopped"
     return f"{daemon.name} (process {pid}) {how}"
 
 
@@ -266,7 +266,7 @@ def _start_process(daemon: Daemon, lock: str, location: Location, node: str) -> 
             lambda: _check_alive(daemon, process, log_begin),
             f"its log is {daemon.log_path}",
         )
-    state = "runs" if is_ready else "runs, without its controller so far"
+    state = "runs" if is_ready else "runs, not yet connected to its controller"
     return f"{daemon.name} {state} (process {process.pid}); its log: {daemon.log_path}"
 
 

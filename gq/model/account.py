@@ -87,9 +87,17 @@ class QosInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 BUILT_IN_QOS = {
     qos.name: qos
     for qos in (
-        QosInfo(name="scavenger", description="takes what is idle, and gives way", borrows_reserved=True),
+        QosInfo(
+            name="scavenger", description="uses idle resources; other jobs preempt its jobs", borrows_reserved=True
+        ),
         QosInfo(name=NORMAL_QOS, preempts=("scavenger",)),
-        QosInfo(name="high", description="goes first", priority=100, users=("root",), preempts=("scavenger", "normal")),
+        QosInfo(
+            name="high",
+            description="starts before other QOS",
+            priority=100,
+            users=("root",),
+            preempts=("scavenger", "normal"),
+        ),
     )
 }
 """QOS that exist in every cluster until an administrator changes them."""

@@ -109,7 +109,7 @@ class _Token(NamedTuple):
 def parse_constraint(text: str) -> Constraint:
     """Parse a constraint; ValueError if its syntax is wrong."""
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"it has {len(text)} characters; at most {MAX_LENGTH} are read")
+        raise ValueError(f"it has {len(text)} characters; the maximum is {MAX_LENGTH}")
     if not text.strip():
         raise ValueError("it is empty; name a feature, or compare an attribute as in cuda>=12.4")
     return _Parser(text).whole()
@@ -140,7 +140,7 @@ class _Parser:
         flat = [operand for part in conjuncts for operand in (part.operands if isinstance(part, All) else (part,))]
         kinds = [operand for operand in flat if isinstance(operand, _Kinds)]
         if len(kinds) > 1:
-            raise ValueError("it has `[… | …]` twice; all nodes can be of one kind in one way only")
+            raise ValueError("it has `[… | …]` twice; only one such group is allowed")
         counts = tuple(operand for operand in flat if isinstance(operand, Count))
         each = tuple(operand for operand in flat if not isinstance(operand, Count | _Kinds))
         return Constraint(each[0] if len(each) == 1 else All(each), counts, kinds[0].operands if kinds else ())
@@ -152,7 +152,7 @@ class _Parser:
             match = _TOKEN.match(text, position)
             if match is None:
                 start = position + len(text[position:]) - len(text[position:].lstrip())
-                raise ValueError(f"at position {start + 1}, {text[start]!r} means nothing")
+                raise ValueError(f"at position {start + 1}, {text[start]!r} is not valid")
             assert match.lastgroup is not None
             yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1)
             position = match.end()
@@ -247,7 +247,7 @@ class _Parser:
         if isinstance(operand, Count | _Kinds) or (
             isinstance(operand, All) and any(isinstance(part, Count | _Kinds) for part in operand.operands)
         ):
-            self._fail("counts (`*N`) and `[a|b]` speak of all nodes: they cannot stand in `( )`, `!` or `|`")
+            self._fail("counts (`*N`) and `[a|b]` apply to all nodes: they are not allowed inside `( )`, `!` or `|`")
         return operand
 
 

@@ -93,7 +93,7 @@ def _terms(text: str) -> list[DependencyTerm]:
         raise ValueError(f"`{word[:40]}` is not a kind of dependency; {_kind_hint(text)}") from None
     if kind is DependencyKind.SINGLETON:
         if jobs:
-            raise ValueError("singleton names no job")
+            raise ValueError("singleton takes no job id")
         return [DependencyTerm(kind)]
     if not jobs:
         raise ValueError(f"{kind.value} needs the id of a job, as in {kind.value}:123")
@@ -115,7 +115,7 @@ def _terms_of_job(kind: DependencyKind, text: str) -> list[DependencyTerm]:
     if match is None or not int(match[1]):
         raise ValueError(f"`{text[:40]}` is not the id of a job; for example 123, 123_4 for a task, or 123_[1-4]")
     if match[3] is not None and kind is not DependencyKind.AFTER:
-        raise ValueError(f"`+{match[3]}` (minutes after the start) goes with `after` only")
+        raise ValueError(f"`+{match[3]}` (minutes after the start) works only with `after`")
     job_id, delay_s = int(match[1]), 60 * int(match[3] or 0)
     if match[2] is None:
         return [DependencyTerm(kind, job_id, None, delay_s)]

@@ -117,7 +117,7 @@ def parse_target(text: str) -> Target:
     kind, _, to = text.strip().partition(":")
     if kind not in KINDS:
         way_out = suggestion(kind, KINDS, "for example mail or webhook:https://…")
-        raise ValueError(f"`{text[:60]}` names none of {', '.join(KINDS)}; {way_out}")
+        raise ValueError(f"`{text[:60]}` is not one of {', '.join(KINDS)}; {way_out}")
     if kind != MAIL and not to.strip():
         what = "a command" if kind == COMMAND else "a URL"
         raise ValueError(f"`{kind}` needs {what}; write {kind}:{'PROGRAM' if kind == COMMAND else 'https://…'}")
@@ -130,8 +130,8 @@ def refuse_relative(command: str) -> None:
     """Raise ``ValueError`` for a command whose program has a relative path."""
     program = program_of(command)
     if "/" in program and program[0] not in "/~":
-        message = f"`{program[:80]}` is a relative path, and the command runs on any node of the cluster"
-        raise ValueError(f"{message}; write the whole path, as in command:/home/ada/bin/collect")
+        message = f"`{program[:80]}` is a relative path, but the command may run on any node of the cluster"
+        raise ValueError(f"{message}; write the full path, as in command:/home/ada/bin/collect")
 
 
 def program_of(command: str) -> str:
@@ -159,7 +159,7 @@ def _occasions(text: str, events_of: dict[str, tuple[str, ...]]) -> tuple[str, .
         if word not in events_of:
             raise ValueError(none_of(word, events_of))
     if len(words) > 1 and any(word.lower() == NONE for word in words):
-        raise ValueError(f"`{text[:60]}` says none and something; leave one of them out")
+        raise ValueError(f"`{text[:60]}` combines none with other values; remove one of them")
     return in_order(event for word in words for event in events_of[word])
 
 

@@ -14,7 +14,7 @@ _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 def check_role_name(name: str) -> str:
     """Return the name, or raise ``ValueError`` with a sentence."""
     if len(name) > MAX_ROLE_NAME or not re.fullmatch(_NAME, name):
-        rule = f"a role has a name of 1 to {MAX_ROLE_NAME} letters, digits, `_` and `-`, a letter first"
+        rule = f"a role name has 1 to {MAX_ROLE_NAME} letters, digits, `_` and `-`, and begins with a letter"
         raise ValueError(f"`{name[:40]}` cannot be a role's name; {rule}")
     return name
 
@@ -30,7 +30,7 @@ def check_roles(names: Iterable[str]) -> None:
     for name in names:
         word = role_word(check_role_name(name))
         if word in seen:
-            raise ValueError(f"there are two roles `{name}`; give each a name of its own")
+            raise ValueError(f"two roles are named `{name}`; give each role a different name")
         seen[word] = name
     if len(seen) > MAX_ROLES:
-        raise ValueError(f"there are {len(seen)} roles; the most is {MAX_ROLES}")
+        raise ValueError(f"there are {len(seen)} roles; the maximum is {MAX_ROLES}")

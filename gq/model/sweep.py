@@ -37,7 +37,7 @@ def parse_sweep(text: str) -> Sweep:
     values_of: dict[str, tuple[str, ...]] = {}
     for name, values in _items(text):
         if name in values_of:
-            raise ValueError(f"`{name}` is there twice; write {name}={','.join((*values_of[name], *values))[:60]}")
+            raise ValueError(f"`{name}` is given twice; write {name}={','.join((*values_of[name], *values))[:60]}")
         values_of[name] = values
     sweep = tuple(values_of.items())
     check_sweep(sweep)
@@ -47,30 +47,30 @@ def parse_sweep(text: str) -> Sweep:
 def check_sweep(sweep: Sweep) -> None:
     """Raise ValueError unless each name can be a variable of the job and the sweep is small enough for an array."""
     if not sweep:
-        raise ValueError("nothing is to vary; for example --sweep 'lr=1e-3,1e-4 bs=32,64'")
+        raise ValueError("the sweep is empty; for example --sweep 'lr=1e-3,1e-4 bs=32,64'")
     if len(sweep) > MAX_NAMES:
-        raise ValueError(f"{len(sweep)} names are to vary; at most {MAX_NAMES} can")
+        raise ValueError(f"the sweep has {len(sweep)} names; the maximum is {MAX_NAMES}")
     if len({name for name, _ in sweep}) < len(sweep):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name is given twice")
     for name, values in sweep:
         _check_name(name)
         if not values:
             raise ValueError(f"`{name}` has no values; for example {name}=1,2")
         if any("\0" in value for value in values):
-            raise ValueError(f"a value of `{name}` has a NUL in it, which no variable can hold")
+            raise ValueError(f"a value of `{name}` contains a NUL character, which a variable cannot hold")
     if sum(len(value) for _, values in sweep for value in values) > MAX_CHARACTERS:
         raise ValueError(f"the values have more than {MAX_CHARACTERS} characters together; keep them in a file")
     if tasks_of(sweep) > MAX_TASK + 1:
-        raise ValueError(f"it comes to {tasks_of(sweep)} combinations, and an array has at most {MAX_TASK + 1} tasks")
+        raise ValueError(f"it has {tasks_of(sweep)} combinations, but an array has at most {MAX_TASK + 1} tasks")
 
 
 def _check_name(name: str) -> None:
     if not re.fullmatch(_NAME, name):
-        raise ValueError(f"`{name[:40]}` cannot be the name of a variable; use letters, digits and _")
+        raise ValueError(f"`{name[:40]}` is not a valid variable name; use letters, digits and _")
     if name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS):
         lower = name.lower()
         other = f"my_{lower}" if lower == name else lower
-        raise ValueError(f"`{name}` means something to every program of the job; take another name, such as {other}")
+        raise ValueError(f"`{name}` is a variable that programs of the job use; choose another name, such as {other}")
 
 
 def tasks_of(sweep: Sweep) -> int:
@@ -129,7 +129,7 @@ def _values(name: str, word: _Word) -> Iterator[str]:
             value.append(letter)
             continue
         if not value:
-            raise ValueError(f"a value of `{name}` is empty; write {name}='' if that is meant")
+            raise ValueError(f"a value of `{name}` is empty; write {name}='' for an empty value")
         yield "".join(letter for letter, _ in value)
         value = []
 
@@ -155,5 +155,5 @@ def _words(text: str) -> list[_Word]:
         else:
             words[-1].append((letter, False))
     if quote or is_escaped:
-        raise ValueError(f"`{text[:60]}` ends inside of {quote or 'an escape'}; close the quote")
+        raise ValueError(f"`{text[:60]}` ends inside {quote or 'an escape'}; close the quote")
     return [word for word in words if word]

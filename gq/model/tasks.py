@@ -41,7 +41,7 @@ def _span(text: str) -> int:
     if last > MAX_TASK:
         raise ValueError(f"task {last} is over {MAX_TASK}, the largest number of a task")
     if step < 1:
-        raise ValueError(f"`{text}` has a step of 0; the least is 1")
+        raise ValueError(f"`{text}` has a step of 0; the minimum is 1")
     return _every(step, (last - first) // step + 1) << first
 
 

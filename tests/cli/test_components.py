@@ -94,7 +94,7 @@ def test_roles_come_from_a_variable_and_the_command_line_takes_their_place(
         (["-p", "a", ":", "-p", "b", "plain.sh"], "`-p` applies to the whole job"),
         (["-n1", ":", "--bogus", "plain.sh"], "unknown option `--bogus`"),
         (["--chain", ":", "-n1", "plain.sh"], "`--chain` and ` : ` exclude each other"),
-        (["--role=group1:1", ":", "-n1", "plain.sh"], "there are two roles `group1`"),
+        (["--role=group1:1", ":", "-n1", "plain.sh"], "two roles are named `group1`"),
     ],
 )
 def test_what_components_cannot_say_is_refused(

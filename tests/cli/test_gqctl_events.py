@@ -88,7 +88,7 @@ def test_without_a_beginning_the_last_hour_is_shown(run: Run, controller: Script
         (("events", "--since", "sometime"), "`--since`"),
         (("events", "--job", "x"), "is not a job id"),
         (("events", "7"), "7"),
-        (("notice", "list", "--state", "lost"), "`lost` is none of waiting, delivered, given_up"),
+        (("notice", "list", "--state", "lost"), "`lost` is not one of waiting, delivered, given_up"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Run, words: tuple[str, ...], said: str) -> None:

@@ -134,7 +134,7 @@ def test_a_token_is_not_made_where_it_would_replace_something(
     result = run("gqctl", "token", "create", f"--out={path}")
 
     assert (result.status, controller.heard) == (1, [])
-    assert result.err.startswith(f"error: {path} is there already\nhint: ")
+    assert result.err.startswith(f"error: {path} already exists\nhint: ")
     assert not (tmp_path / "elsewhere").exists()
 
 

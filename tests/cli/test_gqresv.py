@@ -175,7 +175,7 @@ def test_a_time_that_comes_twice_is_said_to_be_the_first(run: Run, controller: S
     done = run("gqresv", "create", "a", "-G", "1", "--start=2034-10-29T02:30", "--duration=1h")
 
     assert done.err.startswith(
-        "--start: 02:30 comes twice that day: this is the first, CEST; the second is 2034-10-29T"
+        "--start: 02:30 occurs twice that day; the first is used, CEST; the second is 2034-10-29T"
     )
 
 
@@ -415,7 +415,7 @@ def test_single_occurrences_are_skipped_edited_and_renewed(run: Run, controller:
         (["edit", "night", "7", "-t", "1h"], 1, "`night` has no occurrence 7"),
         (["update", "night"], 2, "no change given"),
         (["update", "night", "--test-only"], 2, "no change given"),
-        (["list", "--since=foo"], 2, "`--since`: `foo` is not a time that can be understood in one way\nhint: use 7d"),
+        (["list", "--since=foo"], 2, "`--since`: `foo` is not a time, or it is ambiguous\nhint: use 7d"),
         (["renew", "night"], 2, "no duration given"),
         (["show", "other"], 1, "reservation `other` does not exist"),
         (["list", "other"], 1, "reservation `other` does not exist"),

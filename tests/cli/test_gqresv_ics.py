@@ -259,14 +259,16 @@ def test_what_was_given_up_before_its_end_is_not_written_as_if_it_took_place(sta
     ("lines", "words", "why"),
     [
         ([], [], "no GPUs or nodes given"),
-        (["RRULE:FREQ=WEEKLY;INTERVAL=2"], ["-G", "1"], "INTERVAL=2 in its RRULE cannot be said as a cron line"),
-        (["RRULE:FREQ=MONTHLY;BYDAY=2TU"], ["-G", "1"], "BYDAY=2TU counts days of a month"),
-        (["RRULE:FREQ=MONTHLY;BYMONTHDAY=-1"], ["-G", "1"], "BYMONTHDAY=-1 counts from the end of a month"),
-        (["RRULE:FREQ=MONTHLY;BYMONTHDAY=15;BYDAY=MO"], ["-G", "1"], "BYDAY and BYMONTHDAY together mean both"),
-        (["RRULE:FREQ=YEARLY;BYWEEKNO=20"], ["-G", "1"], "BYWEEKNO in its RRULE cannot be said as a cron line"),
-        (["RRULE:FREQ=SECONDLY"], ["-G", "1"], "FREQ=SECONDLY in its RRULE cannot be said as a cron line"),
+        (["RRULE:FREQ=WEEKLY;INTERVAL=2"], ["-G", "1"], "INTERVAL=2 in its RRULE cannot be written as a cron line"),
+        (["RRULE:FREQ=MONTHLY;BYDAY=2TU"], ["-G", "1"], "BYDAY=2TU counts weekdays of a month"),
+        (["RRULE:FREQ=MONTHLY;BYMONTHDAY=-1"], ["-G", "1"], "BYMONTHDAY=-1 counts from the end of a month, which a "
+            "cron line cannot"),
+        (["RRULE:FREQ=MONTHLY;BYMONTHDAY=15;BYDAY=MO"], ["-G", "1"], "BYDAY and BYMONTHDAY must both match"),
+        (["RRULE:FREQ=YEARLY;BYWEEKNO=20"], ["-G", "1"], "BYWEEKNO in its RRULE cannot be written as a cron line"),
+        (["RRULE:FREQ=SECONDLY"], ["-G", "1"], "FREQ=SECONDLY in its RRULE cannot be written as a cron line"),
         (["RRULE:FREQ=DAILY"], ["-G", "1"], "the moved occurrence at Mon 2035-10-15 20:00 CEST"),
-        (["RRULE:FREQ=DAILY;BYHOUR=2"], ["-G", "1"], "its time of day is left out or comes twice where clocks change"),
+        (["RRULE:FREQ=DAILY;BYHOUR=2"], ["-G", "1"], "its time of day does not exist or occurs twice when clocks "
+            "change"),
         (["RRULE:FREQ=WEEKLY;BYDAY=TU"], ["-G", "1"], "its begin does not match its RRULE"),
     ],
 )  # fmt: skip

@@ -30,7 +30,7 @@ def test_what_is_no_target_is_refused_here(run: Run, controller: ScriptedControl
     done = run("gqresv", "create", "night", "--gpus=4", "--start=2035-11-23T18:00", "-t12h", "--notify=fax:1")
 
     assert done.status == 2
-    assert "`fax:1` names none of mail, webhook, slack, command" in done.err
+    assert "`fax:1` is not one of mail, webhook, slack, command" in done.err
 
 
 def test_an_update_takes_others_or_none_and_leaves_them_where_it_says_nothing(

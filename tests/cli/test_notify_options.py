@@ -62,12 +62,12 @@ def test_slurms_words_that_ask_for_nothing_ask_for_nothing(words: tuple[str, ...
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--notify=pigeon:home",), "names none of mail, webhook, slack, command"),
+        (("--notify=pigeon:home",), "is not one of mail, webhook, slack, command"),
         (("--notify=webhook",), "`webhook` needs a URL"),
         (("--notify=command:",), "`command` needs a command"),
-        (("--notify=mail", "--notify-on=often"), "`often` is none of begin, end"),
-        (("--notify=mail", "--notify-on=none,end"), "says none and something"),
-        (("--mail-type=END,SOMETIMES",), "`SOMETIMES` is none of ALL"),
+        (("--notify=mail", "--notify-on=often"), "`often` is not one of begin, end"),
+        (("--notify=mail", "--notify-on=none,end"), "combines none with other values"),
+        (("--mail-type=END,SOMETIMES",), "`SOMETIMES` is not one of ALL"),
         (("--notify=webhook:https://a/\x1b[2J",), "must have 1 to 2048 printable characters"),
         (("--notify=mail",) * 9, "at most 8 targets"),
     ],

@@ -103,18 +103,18 @@ def test_what_is_no_time_in_the_past_is_refused_with_the_forms_that_are(text: st
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("fri 18", "not a time that can be understood in one way"),
-        ("tomorrow 9", "not a time that can be understood in one way"),
-        ("12/11 9:00", "not a time that can be understood in one way"),
-        ("1.12.2026 9:00", "not a time that can be understood in one way"),
-        ("next week", "not a time that can be understood in one way"),
-        ("fri midnight", "not a time that can be understood in one way"),
-        ("2 hours ago", "not a time that can be understood in one way"),
-        ("monday 9:00 CET", "not a time that can be understood in one way"),
-        ("soon", "not a time that can be understood in one way"),
-        ("", "not a time that can be understood in one way"),
-        ("feb 30", "not in the calendar, or not a time of day"),
-        ("fri 25:00", "not in the calendar, or not a time of day"),
+        ("fri 18", "not a time, or it is ambiguous"),
+        ("tomorrow 9", "not a time, or it is ambiguous"),
+        ("12/11 9:00", "not a time, or it is ambiguous"),
+        ("1.12.2026 9:00", "not a time, or it is ambiguous"),
+        ("next week", "not a time, or it is ambiguous"),
+        ("fri midnight", "not a time, or it is ambiguous"),
+        ("2 hours ago", "not a time, or it is ambiguous"),
+        ("monday 9:00 CET", "not a time, or it is ambiguous"),
+        ("soon", "not a time, or it is ambiguous"),
+        ("", "not a time, or it is ambiguous"),
+        ("feb 30", "not a valid date or time of day"),
+        ("fri 25:00", "not a valid date or time of day"),
         ("sat 27 nov 18:00", "27 November 2026 is a Friday"),
         ("fri 18:00 Mars/Base", "`Mars/Base` is not a time zone"),
         ("2040-01-01", "more than ten years away"),
@@ -128,7 +128,9 @@ def test_what_may_mean_several_moments_or_none_is_refused_with_examples(text: st
 
 
 def test_a_time_that_the_clocks_leave_out_is_refused_and_the_next_one_named() -> None:
-    with pytest.raises(ValueError, match=r"Europe/Berlin go forward: there is no such time; say 2027-03-28T03:30$"):
+    with pytest.raises(
+        ValueError, match=r"Europe/Berlin go forward, so this time does not exist; use 2027-03-28T03:30$"
+    ):
         moment("28 mar 2027 2:30am", SUNDAY, BERLIN)
 
 
@@ -136,7 +138,7 @@ def test_of_a_time_that_is_there_twice_the_first_is_meant_and_the_second_named()
     found = moment("2027-10-31T02:30", SUNDAY, BERLIN)
 
     assert spoken_moment(found.at, BERLIN) == "Sun 2027-10-31 02:30 CEST"
-    assert found.note.startswith("02:30 comes twice that day: this is the first, CEST; the second is ")
+    assert found.note.startswith("02:30 occurs twice that day; the first is used, CEST; the second is ")
     assert moment(found.note.rpartition(" ")[2], SUNDAY, BERLIN).at == found.at + 3600
 
 

@@ -142,7 +142,7 @@ def test_roles_keep_their_order_and_share_what_is_said_beside_them() -> None:
         (["--role=ps:1,speed=9"], "`--role`: `speed=9` is not a setting of a role"),
         (["--role=ps:1,cpus=1,cpus=2"], "`--role`: `cpus` is given twice for role `ps`"),
         (["--role=ps:1,mem=0"], "`--role`: mem=0 is not allowed for a task"),
-        (["--role=a-b:1", "--role=A_B:1"], "there are two roles `A_B`"),
+        (["--role=a-b:1", "--role=A_B:1"], "two roles are named `A_B`"),
         ([f"--role=r{number}:1" for number in range(65)], "there are 65 roles"),
         (["--role=ps:1", "--nodes=2"], "`--nodes` and `--role` exclude each other"),
         (["--role=ps:1", "--gpus=2"], "`--gpus` and `--role` exclude each other"),

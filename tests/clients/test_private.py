@@ -48,7 +48,7 @@ def test_every_node_has_a_cpu_however_many_there_are() -> None:
 def test_memory_that_the_machine_does_not_have_is_refused_with_what_fits() -> None:
     with pytest.raises(UsageError, match="2 nodes with 20000 MiB each need 40000 MiB; this machine has 32768") as error:
         shapes(ClusterOptions(nodes=2, memory_per_node_mib=20000))
-    assert error.value.hint == "give each at most --mem-per-node 16384M"
+    assert error.value.hint == "use at most --mem-per-node 16384M"
 
 
 def test_many_nodes_still_have_ports_of_their_own() -> None:
@@ -85,5 +85,5 @@ def test_the_file_is_written_once_and_kept_for_its_owner(location: Location) -> 
 def test_options_that_an_existing_cluster_does_not_have_are_refused(location: Location) -> None:
     private_cluster.ensure_config(location, ClusterOptions(nodes=2, fake_gpus=4))
     private_cluster.ensure_config(location, ClusterOptions(nodes=2, fake_gpus=4))  # the same options again are accepted
-    with pytest.raises(Refusal, match=r"`gq up --nodes 3` does not change the cluster of .*, which has 2"):
+    with pytest.raises(Refusal, match=r"`gq up --nodes 3` cannot change the cluster of .*, which has 2"):
         private_cluster.ensure_config(location, ClusterOptions(nodes=3))

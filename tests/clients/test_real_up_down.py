@@ -60,7 +60,7 @@ def test_up_with_another_shape_is_refused_with_the_setting_to_change(
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"error: `gq up {option} {value}` does not change the cluster of {config}, which has {there}\n"
+        f"error: `gq up {option} {value}` cannot change the cluster of {config}, which has {there}\n"
         f"hint: {way_out} {config}, then `gq down --keep-jobs` and `gq up`; or start another cluster with --dir\n"
     )
     assert config.read_text() == text

@@ -477,7 +477,7 @@ def test_a_policy_that_has_a_name_can_be_asked_for_and_what_only_gqsim_knows_is_
     assert config_of({"scheduler": {"policy": name}}, PATH).scheduler == wanted
 
     if wanted.expect == "exact":
-        with pytest.raises(UsageError, match=r"`scheduler.policy` wants to know .* which only gqsim does"):
+        with pytest.raises(UsageError, match=r"`scheduler.policy` is `exact`, which only gqsim supports"):
             parse_config(text, PATH)
         assert parse_config(f'{text}expect = "limit"', PATH).scheduler == msgspec.structs.replace(
             wanted, expect="limit"
@@ -489,10 +489,10 @@ def test_a_policy_that_has_a_name_can_be_asked_for_and_what_only_gqsim_knows_is_
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("policy = 'esay'", "`scheduler.policy` `esay` is none of"),
-        ("order = 'random'", "`scheduler.order` `random` is none of priority, shortest, arrival"),
+        ("policy = 'esay'", "`scheduler.policy` `esay` is not one of"),
+        ("order = 'random'", "`scheduler.order` `random` is not one of priority, shortest, arrival"),
         ("backfill = true", "`scheduler.backfill` has the wrong type"),
-        ("expect = 'exact'", "`scheduler.expect` wants to know how long each job will run"),
+        ("expect = 'exact'", "`scheduler.expect` is `exact`, which only gqsim supports"),
         ("protected_jobs = -1", "`scheduler.protected_jobs` is -1; it must be between 0 and"),
         ("history_jobs = 33", "`scheduler.history_jobs` is 33; it must be between 1 and 32"),
         ("plan_steps = 0", "`scheduler.plan_steps` is 0; it must be between 1 and"),
@@ -500,7 +500,7 @@ def test_a_policy_that_has_a_name_can_be_asked_for_and_what_only_gqsim_knows_is_
         ("protect_oldest_share = -1", "`scheduler.protect_oldest_share` is -1; it must be between 0 and 1"),
         ("protect_any_after = 7200", "`scheduler.protect_any_after` must be text with a unit"),
         ("expected_without_history = 'never'", "`scheduler.expected_without_history`"),
-        ("expected_without_history = 'unlimited'", "`scheduler.expected_without_history` `unlimited` has no end"),
+        ("expected_without_history = 'unlimited'", "`scheduler.expected_without_history` `unlimited` is not finite"),
         ("protect_wide = '1h'", "`scheduler.protect_wide` is not a setting of [scheduler]"),
     ],
 )
@@ -554,9 +554,9 @@ no_show = "20m"
         ("max_gpu_hours = 'many'", "`reservations.max_gpu_hours` has the wrong type"),
         ("max_ahead = 14", "`reservations.max_ahead` must be text with a unit"),
         ("no_show = '0s'", "`reservations.no_show` is 0; it must be more than 0"),
-        ("horizon = 'unlimited'", "`reservations.horizon` `unlimited` has no end"),
-        ("horizon = '367d'", "`reservations.horizon` is more than 366 days ahead"),
-        ("clear_time = 'unlimited'", "`reservations.clear_time` `unlimited` has no end"),
+        ("horizon = 'unlimited'", "`reservations.horizon` `unlimited` is not finite"),
+        ("horizon = '367d'", "`reservations.horizon` is longer than 366 days"),
+        ("clear_time = 'unlimited'", "`reservations.clear_time` `unlimited` is not finite"),
         ("user = true", "`reservations.user` is not a setting of [reservations]"),
     ],
 )

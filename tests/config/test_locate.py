@@ -65,7 +65,7 @@ def test_where_there_is_no_cluster_the_way_out_is_said(no_system: Path, tmp_path
     assert caught.value.exit_status == 3
     assert "gq up" in caught.value.hint
     assert str(tmp_path / ".local/state/gq") in caught.value.message
-    assert "as root, `gqd init --start` sets up one for all users" in caught.value.hint
+    assert "as root, `gqd init --start` sets up a cluster for all users" in caught.value.hint
 
 
 def test_a_home_that_is_closed_to_this_user_holds_no_private_cluster(no_system: Path, tmp_path: Path) -> None:
@@ -293,12 +293,12 @@ def test_the_reason_for_the_choice_is_said_and_gq_up_only_where_no_system_cluste
 
     no_system.touch()
     system = system_location(str(no_system))
-    doctor = "`gq doctor` finds what does not run and how to start it"
+    doctor = "run `gq doctor` to find which daemon does not run and how to start it"
     assert explain_choice(private, by_name) == (
         f"GQ_DIR names this cluster; unset GQ_DIR to use the system's cluster, {no_system}"
     )
     assert explain_choice(private, environ) == (
-        f"this is your own cluster; `gq status --dir {own}` shows what does not run"
+        f"this is your own cluster; `gq status --dir {own}` shows which daemons do not run"
     )
     assert explain_choice(system, environ) == (
         f"this cluster was chosen because your private one in {own} is down; {doctor}"

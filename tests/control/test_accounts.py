@@ -493,7 +493,7 @@ def test_a_listing_begins_with_accounts_those_above_first() -> None:
 
 
 def coordinated() -> CoreHost:
-    """carl coordinates `team`, below which is `sub`; `other` is none of his."""
+    """carl coordinates `team`, below which is `sub`; `other` is not one of his."""
     host = cluster(team={"coordinators": ("carl",)}, sub={"parent": "team"}, other={})
     add_member(host, "alice", "sub")
     add_member(host, "bob", "other")

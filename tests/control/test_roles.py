@@ -53,14 +53,20 @@ def told(grants: tuple[Grant, ...] | None) -> dict[str, Grants] | None:
 
 # fmt: off
 CASES: list[tuple[str, dict[str, dict[str, Any]], tuple[tuple[int, int], ...], dict[str, Grants] | None]] = [
-    ("roles share a node where they fit", {"ps": PS, "worker": WORKER}, (FULL,), {"ps": {"n1": (2, 2, 0)}, "worker": {"n1": (2, 2, 4)}}),
-    ("each goes where it fits", {"ps": PS, "worker": WORKER}, ((2, 8), (2, 0)), {"ps": {"n2": (2, 2, 0)}, "worker": {"n1": (2, 2, 4)}}),
+    ("roles share a node where they "
+        "fit", {"ps": PS, "worker": WORKER}, (FULL,), {"ps": {"n1": (2, 2, 0)}, "worker": {"n1": (2, 2, 4)}}),
+    ("each goes where it "
+        "fits", {"ps": PS, "worker": WORKER}, ((2, 8), (2, 0)), {"ps": {"n2": (2, 2, 0)}, "worker": {"n1": (2, 2, 4)}}),
     ("nobody starts when one role has no room", {"ps": PS, "worker": WORKER}, ((8, 3), (8, 0)), None),
     ("nobody starts when they do not fit beside each other", {"ps": {"ntasks": 7}, "worker": WORKER}, (FULL,), None),
-    ("the role that wants most chooses first", {"small": {"gpus": 1}, "large": {"gpus": 8}}, (FULL, (8, 1)), {"small": {"n2": (1, 1, 1)}, "large": {"n1": (1, 1, 8)}}),
-    ("an exclusive role leaves its node alone", {"a": {"is_exclusive": True}, "b": {"ntasks": 1}}, (FULL, FULL), {"a": {"n1": (1, 8, 8)}, "b": {"n2": (1, 1, 0)}}),
-    ("a role by name gets its node before others take it", {"a": {"gpus": 8}, "b": {"nodelist": ("n1",), "gpus": 1}}, (FULL, FULL), {"a": {"n2": (1, 1, 8)}, "b": {"n1": (1, 1, 1)}}),
-    ("what a role leaves out others may use", {"a": {"exclude": ("n1",)}, "b": {"ntasks": 8}}, (FULL, FULL), {"a": {"n2": (1, 1, 0)}, "b": {"n1": (8, 8, 0)}}),
+    ("the role that wants most chooses "
+        "first", {"small": {"gpus": 1}, "large": {"gpus": 8}}, (FULL, (8, 1)), {"small": {"n2": (1, 1, 1)}, "large": {"n1": (1, 1, 8)}}),
+    ("an exclusive role leaves its node "
+        "alone", {"a": {"is_exclusive": True}, "b": {"ntasks": 1}}, (FULL, FULL), {"a": {"n1": (1, 8, 8)}, "b": {"n2": (1, 1, 0)}}),
+    ("a role by name gets its node before others take "
+        "it", {"a": {"gpus": 8}, "b": {"nodelist": ("n1",), "gpus": 1}}, (FULL, FULL), {"a": {"n2": (1, 1, 8)}, "b": {"n1": (1, 1, 1)}}),
+    ("what a role leaves out others may "
+        "use", {"a": {"exclude": ("n1",)}, "b": {"ntasks": 8}}, (FULL, FULL), {"a": {"n2": (1, 1, 0)}, "b": {"n1": (8, 8, 0)}}),
     ("another order is tried where the first is stuck", {"a": {"gpus": 4}, "b": {"ntasks": 8, "nodes_min": 1, "nodes_max": 1}}, ((8, 4), (4, 8)), {"a": {"n2": (1, 1, 4)}, "b": {"n1": (8, 8, 0)}}),
 ]  # fmt: skip
 
@@ -141,7 +147,7 @@ def two_nodes() -> CoreHost:
 @pytest.mark.parametrize(
     ("fields", "code", "message"),
     [
-        ({"roles": roles(ps=PS, PS=PS)}, "bad_role", "there are two roles `PS`"),
+        ({"roles": roles(ps=PS, PS=PS)}, "bad_role", "two roles are named `PS`"),
         ({"roles": (Role(name="p s", resources=RoleRequest()),)}, "bad_role", "`p s` cannot be a role's name"),
         ({"roles": roles(**{f"r{number}": {} for number in range(65)})}, "bad_role", "there are 65 roles"),
         ({"roles": roles(ps=PS), "ntasks": 2}, "contradiction", "--ntasks and --role exclude each other"),

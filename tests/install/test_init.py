@@ -246,7 +246,7 @@ def test_a_directory_that_belongs_to_somebody_else_is_not_used(hosts: dict[str, 
     done = a.run("gqd", "init")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{path} is not a directory of yours" in done.stderr and "hint: move it away" in done.stderr
+    assert f"{path} is not a directory that you own" in done.stderr and "hint: move it away" in done.stderr
     assert not a.path(CONFIG_PATH).exists()
 
 

@@ -271,9 +271,9 @@ def test_a_token_that_is_not_good_lets_nobody_in(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is no token: there is nothing"),
-        ("hello\n", "this is no token: it does not begin with `gqj1`"),
-        (STRANGER[:50], "this is no token: it is cut off"),
+        ("", "the token is not valid: it is empty"),
+        ("hello\n", "the token is not valid: it does not begin with `gqj1`"),
+        (STRANGER[:50], "the token is not valid: it is cut off"),
     ],
     ids=["nothing", "words", "a part"],
 )

@@ -74,7 +74,7 @@ def test_a_key_is_made_once_and_only_its_owner_reads_it(net: MakeNet) -> None:
     assert (stat.S_IMODE(key.stat().st_mode), key.stat().st_uid) == (0o600, BOB.uid)
     assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
     assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr.startswith(f"error: {KEY} is there already\nhint: ")
+    assert again.stderr.startswith(f"error: {KEY} already exists\nhint: ")
 
 
 def test_a_key_can_lie_elsewhere_and_the_file_must_say_so(net: MakeNet) -> None:

@@ -163,7 +163,7 @@ REFUSED = [
     (["--start=now", "--duration=1h", "--gpus=99"], "it asks for 99 GPUs"),
     (["--start=now", "--duration=1h", "--users=no-such-user"], "user `no-such-user` is not known"),
     (["--start=now", "--duration=1h", "--accounts=no-such"], "account `no-such` does not exist"),
-    (["--cron=0 0 30 2 *", "--duration=1h"], "never comes: there is no such day"),
+    (["--cron=0 0 30 2 *", "--duration=1h"], "never occurs: there is no such day"),
     (["--cron=*/5 * * * *", "--duration=6m"], "repeats after 5 min"),
     (["--cron=0 25 * * *", "--duration=6m"], "`25` is not a"),
     (["--start=now+10m", "--duration=1h", "--gpus=8"], "reservation there holds some of them until"),

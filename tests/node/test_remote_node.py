@@ -93,7 +93,7 @@ def test_a_node_whose_key_others_may_read_does_not_start(host: Host) -> None:
 
     assert host.process.wait() == 1
 
-    assert "may be read by others" in host.process.log()
+    assert "is readable by others" in host.process.log()
 
 
 def test_the_step_door_on_tcp_is_opened_by_its_public_key_only(host: Host) -> None:

@@ -170,7 +170,7 @@ def test_limits_and_a_load_are_heeded(days: str, capsys: pytest.CaptureFixture[s
         (("--trace", WEEK, "--set", "order"), "`--set`: `order` is not TABLE.KEY=VALUE", "scheduler.order=arrival"),
         (("--trace", WEEK, "--set", "sched.order=x"), "`--set`: `sched` is no table", "there are scheduler, priority"),
         (("--trace", WEEK, "--set", "scheduler.ordr=x"), "`scheduler.ordr` is not a setting", "did you mean `order`?"),
-        (("--trace", WEEK, "--set", "scheduler.order=x"), "`scheduler.order` `x` is none of", ""),
+        (("--trace", WEEK, "--set", "scheduler.order=x"), "`scheduler.order` `x` is not one of", ""),
         (("--trace", WEEK, "--variant", "fuor"), "week.cluster.json has no variant `fuor`", "did you mean `four`?"),
         (("--trace", WEEK, "--load", "0"), "`--load`: `0` is not a number above 0", ""),
         (("--trace", WEEK, "--limits", "some"), "`--limits`: `some` is not a number above 0", ""),

@@ -27,16 +27,16 @@ def test_a_token_is_one_short_word_that_no_shell_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is nothing"),
+        ("", "it is empty"),
         ("hello", f"it does not begin with `{MARK}`"),
         (TOKEN[1:], f"it does not begin with `{MARK}`"),
         (TOKEN[:-1], "is cut off"),
         (TOKEN[:-40], "it is cut off"),
         (MARK, "it is cut off"),
         (TOKEN + "AAAA", "it is too long"),
-        (TOKEN[:-2] + "é", "it has characters that no token has"),
-        (TOKEN[:-1] + "!", "it has characters that no token has"),
-        (TOKEN[:20] + "\n" + TOKEN[20:], "it has characters that no token has"),
+        (TOKEN[:-2] + "é", "it has invalid characters"),
+        (TOKEN[:-1] + "!", "it has invalid characters"),
+        (TOKEN[:20] + "\n" + TOKEN[20:], "it has invalid characters"),
     ],
     ids=["nothing", "words", "no head", "one short", "half", "head alone", "long", "accent", "mark", "two lines"],
 )

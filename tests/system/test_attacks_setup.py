@@ -74,7 +74,7 @@ def test_a_secret_key_that_other_users_may_read(lab: Host) -> None:
     done = lab.run("timeout", "20", "gqd", "--config", "/etc/gq/gq.toml")
 
     assert done.returncode not in (0, 124)
-    assert "may be read by others" in done.stderr + done.stdout
+    assert "is readable by others" in done.stderr + done.stdout
 
 
 @attack("A state directory that belongs to a user", REFUSED, NOTHING)
