@@ -158,7 +158,7 @@ def test_down_stops_what_runs_though_the_settings_are_wrong_by_now(private_clust
 def test_up_warns_of_gpus_that_get_no_job_for_want_of_cpus(private_cluster: MakeCluster) -> None:
     done = private_cluster(nodes=1, fake_gpus=3, cpus=2).run("gq", "up")
     said = " ".join(done.stderr.split())
-    assert "a job takes a CPU at least, and n1 has 2 CPUs for 3 GPUs; set cpus = 3 in gq.toml" in said
+    assert "n1 has 2 CPUs for 3 GPUs, so at most 2 jobs can run at once; set cpus = 3 in gq.toml" in said
 
 
 @pytest.mark.slow

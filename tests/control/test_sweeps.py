@@ -106,7 +106,7 @@ def test_lists_and_the_history_show_the_values_to_the_owner_and_to_nobody_else()
     [
         ({"sweep": SWEEP}, "the job is not an array"),
         ({"sweep": SWEEP, "array": "0-4"}, "the array has tasks beyond the 4 combinations of its sweep"),
-        ({"sweep": (("PATH", ("1",)),), "array": "0"}, "--sweep: `PATH` means something to every program"),
+        ({"sweep": (("PATH", ("1",)),), "array": "0"}, "--sweep: `PATH` is a variable that programs"),
         ({"sweep": (("a", ()),), "array": "0"}, "--sweep: `a` has no values"),
         ({"array": "0-3", "array_auto": True, "array_throttle": 2}, "both a limit on running tasks and `%auto`"),
         ({"array_auto": True}, "the job is not an array"),

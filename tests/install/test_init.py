@@ -258,7 +258,7 @@ def test_settings_that_others_can_write_are_not_believed(hosts: dict[str, Host])
     done = a.run("gqd", "init")
 
     assert done.returncode != 0
-    assert "can be written by others" in done.stderr and f"chmod go-w {CONFIG_PATH}" in done.stderr
+    assert "is writable by others" in done.stderr and f"chmod go-w {CONFIG_PATH}" in done.stderr
 
 
 def test_an_ordinary_user_is_told_of_root_and_of_a_private_cluster(hosts: dict[str, Host]) -> None:

@@ -171,7 +171,7 @@ def test_keygen_makes_keys_that_only_their_owner_reads_and_never_overwrites(gqd:
         assert secret.stat().st_mode & 0o777 == 0o600
     again = gqd.call("keygen", "--node", "n1")
     assert again.returncode == 1
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 @pytest.mark.slow
