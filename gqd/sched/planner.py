@@ -24,7 +24,7 @@ from gqd.sched.cycle.lending import (
 )
 from gqd.sched.cycle.nominated import after_nomination, nominee_view, planned_starts_of_others, try_nomination
 from gqd.sched.cycle.scheduling_pass import SchedulingPass
-from gqd.sched.cycle.state import PassOptions, PlanDraft
+from gqd.sched.cycle.state import PassOptions, PassState, PlanDraft
 from gqd.sched.preemption.nominations import with_decided, with_nominations
 from gqd.sched.preemption.resize import growths
 from gqd.sched.reasons.eligibility import EligibilityCaches
@@ -43,9 +43,9 @@ class PlanningSession:
         self.options = options
         self.draft = PlanDraft.of(snapshot)
         self.spent = 0
-        self.current: SchedulingPass | None = None
+        self.current: PassState | None = None
         self.growths: tuple[Growth, ...] = ()
-        self.outside: SchedulingPass | None = None
+        self.outside: PassState | None = None
         self.lends = False
         """A job starts on reserved resources that it borrows."""
         self.lent: set[JobId] = set()
@@ -64,10 +64,11 @@ class PlanningSession:
             if len(view.pending):
                 inside_pass = self._begin(view)
                 yield from inside_pass.work()
-                self._end_inside(inside_pass, occurrence)
-        self.outside = self._begin(outside(self.snapshot))
+                self._end_inside(inside_pass.state, occurrence)
+        outside_pass = self._begin(outside(self.snapshot))
+        self.outside = outside_pass.state
         self.outside.waits |= self.draft.waits_inside
-        yield from self.outside.work()
+        yield from outside_pass.work()
         yield from self._lend(self.outside)
         self.growths = () if self.lends else growths(self.outside)  # beside borrowers, the next plan decides on growth
         if not self.options.skip_reasons:
@@ -80,26 +81,27 @@ class PlanningSession:
             if len(view.pending):
                 nominee_pass = self._begin(view, preempts=False)
                 try_nomination(nominee_pass, claim, planned_starts_of_others(self.snapshot, view, claim.job_id))
-                self.snapshot = after_nomination(self.snapshot, claim, nominee_pass.started_jobs())
+                self.snapshot = after_nomination(self.snapshot, claim, nominee_pass.state.started_jobs())
                 yield
         self.snapshot = with_nominations(self.snapshot)
 
-    def _lend(self, outside_pass: SchedulingPass) -> Iterator[None]:
+    def _lend(self, outside_state: PassState) -> Iterator[None]:
         """Lend idle reserved resources after all other jobs have been tried, in at most `plan_steps` further steps."""
-        candidates = borrowers(outside_pass)
+        candidates = borrowers(outside_state)
         if not len(candidates):
             return
-        lending_pass = self._begin(snapshot_for_borrowers(self.snapshot, outside_pass, candidates), preempts=False)
-        add_protected_windows(lending_pass, outside_pass)
+        lending_pass = self._begin(snapshot_for_borrowers(self.snapshot, outside_state, candidates), preempts=False)
+        lending = lending_pass.state
+        add_protected_windows(lending, outside_state)
         starts, limits_s = self.draft.starts, dict[JobId, float]()
         before = len(starts)
-        queue_index = lending_pass.scan.next(0)
-        while queue_index is not None and lending_pass.cost < lending_pass.scheduling.plan_steps:
-            job = lending_pass.snapshot.pending[queue_index]
+        queue_index = lending.scan.next(0)
+        while queue_index is not None and lending.cost < lending.scheduling.plan_steps:
+            job = lending.snapshot.pending[queue_index]
             if lending_pass.consider(queue_index):
                 limits_s[job.job_id] = inf if job.time_limit_s is None else job.time_limit_s
             yield
-            queue_index = lending_pass.scan.next(queue_index)
+            queue_index = lending.scan.next(queue_index)
         starts[before:] = with_lenders(self.snapshot, starts[before:], limits_s)
         self.lends = len(starts) > before
         self.lent = {job_id for job_id in limits_s if not self.draft.tasks.get(job_id)}
@@ -123,28 +125,28 @@ class PlanningSession:
         self.spent = self.cost
         eligibility = self.eligibility.of(view)
         view = view if view.nodes is eligibility.nodes else replace(view, nodes=eligibility.nodes)
-        self.current = SchedulingPass(view, eligibility, self.options, self.draft, preempts)
-        return self.current
+        self.current = PassState(view, eligibility, self.options, self.draft)
+        return SchedulingPass(self.current, preempts)
 
-    def _end_inside(self, inside_pass: SchedulingPass, occurrence: ReservedOccurrence) -> None:
+    def _end_inside(self, state: PassState, occurrence: ReservedOccurrence) -> None:
         """Collect the results of a pass inside a reservation.
 
         Jobs that could start outside as well get no planned start and no reason here: the pass outside gives them.
         """
-        columns = inside_pass.scan.columns
+        columns = state.scan.columns
         bound_indices = () if occurrence.is_flex else np.flatnonzero(columns.reservation).tolist()
         bound = {JobId(int(columns.job_id[queue_index])): queue_index for queue_index in bound_indices}
-        planned_starts = [start for start in inside_pass.planned_starts.as_protected() if start.job_id in bound]
+        planned_starts = [start for start in state.planned_starts.as_protected() if start.job_id in bound]
         name = occurrence.name
         self.draft.protected += [msgspec.structs.replace(start, reservation=name) for start in planned_starts]
-        for head in inside_pass.heads.values():
+        for head in state.heads.values():
             self.draft.heads_inside.setdefault(name, head)
-        for job_id, wait in inside_pass.waits.items():
+        for job_id, wait in state.waits.items():
             if job_id in bound:
-                job = inside_pass.snapshot.pending[bound[job_id]]
+                job = state.snapshot.pending[bound[job_id]]
                 self.draft.waits_inside[job_id] = self._reason_inside(job, wait, occurrence)
-        self.snapshot = with_running(self.snapshot, inside_pass.started_jobs())
-        for decision in inside_pass.preemption_planner.decided if inside_pass.preemption_planner else ():
+        self.snapshot = with_running(self.snapshot, state.started_jobs())
+        for decision in state.decided:
             self.snapshot = with_decided(self.snapshot, decision.claim, decision.victims, decision.shrinks)
 
     def _reason_inside(self, job: PendingJob, wait: Wait, occurrence: ReservedOccurrence) -> Wait:
@@ -152,13 +154,13 @@ class PlanningSession:
         named = named_reservations(self.snapshot, job, self.snapshot.booked)
         return named_wait(named, job.user, job.time_limit_s, self.snapshot.now) or as_told_inside(job, wait, occurrence)
 
-    def _find_too_big(self, outside_pass: SchedulingPass) -> Iterator[None]:
+    def _find_too_big(self, state: PassState) -> Iterator[None]:
         """Find the jobs that wait for their reservation to begin but could never fit into it, and say so."""
-        for job_id, wait in list(outside_pass.waits.items()):
-            queue_index = outside_pass.scan.index_of(job_id)
+        for job_id, wait in list(state.waits.items()):
+            queue_index = state.scan.index_of(job_id)
             is_asked = self.options.asked is None or job_id in self.options.asked
             if isinstance(wait, ReservationBegins) and queue_index is not None and is_asked:
-                outside_pass.waits[job_id] = self._never_inside(outside_pass.snapshot.pending[queue_index]) or wait
+                state.waits[job_id] = self._never_inside(state.snapshot.pending[queue_index]) or wait
                 yield
 
     def _never_inside(self, job: PendingJob) -> Wait | None:

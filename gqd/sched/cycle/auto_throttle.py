@@ -14,18 +14,18 @@ planned start or a reservation; nor is a deferred task.  One task of an owner al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gq.model.account import AccountInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
+from gqd.sched.cycle.state import PassState
 from gqd.sched.placement.placement import place as place_job
 from gqd.sched.request import Shape, every_shape, wanted_in_all
 from gqd.sched.snapshot.model import Overlay, PendingJob, RunningJob
@@ -34,13 +34,13 @@ from gqd.state.index.tally import account_path
 from gqd.state.plan import OverFairShare, Preempts, Wait
 from gqd.state.records import mask_of
 
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
-
 TOLERANCE = 1e-6
 """Rounding error allowed when a share, which may be a fraction of a GPU, is compared."""
 MAX_VISITED = 1000
 """Number of jobs of one shape that are examined in search of a competitor."""
+
+Objection = Callable[[PassState, PendingJob, tuple[Grant, ...]], Wait | None]
+"""A function that returns why the job must not start on these grants; None: it may."""
 
 
 def parts_due(
@@ -114,7 +114,7 @@ class AutoThrottle:
 
     # ── called by the pass ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def defers(self, state: SchedulingPass, queue_index: int, job: PendingJob) -> bool:
+    def defers(self, state: PassState, queue_index: int, job: PendingJob) -> bool:
         """Defer a task that would exceed its owner's share until all other jobs were tried; return whether it is."""
         if state.is_guaranteed_round or not self.exceeds_share(state, job):
             return False
@@ -122,16 +122,18 @@ class AutoThrottle:
         state.scan.skip(queue_index)
         return True
 
-    def exceeds_share(self, state: SchedulingPass, job: PendingJob) -> bool:
+    def exceeds_share(self, state: PassState, job: PendingJob) -> bool:
         """Return whether the owner would exceed the fair share with one more task of this auto-throttled array."""
         if job.array_job_id not in state.snapshot.auto_throttle.arrays:
             return False
         held = self._held(state, job)
         return bool(held) and held + _requested(job) > self._share(state, job) + TOLERANCE
 
-    def work(self, state: SchedulingPass) -> Iterator[None]:
+    def work(self, state: PassState, start_task: Callable[[int, Objection], bool]) -> Iterator[None]:
         """Start deferred tasks on resources that no competitor could use; yields after each step.
 
+        `start_task` starts a task of the job with this queue index unless there is an objection; False: it has not, or
+        no task is left.
         The lowest share ratio goes first, and queue order breaks ties.  A start never lowers a ratio, so a cached ratio
         is a lower bound, which is refreshed only when it comes first.
         """
@@ -145,13 +147,13 @@ class AutoThrottle:
             state.spent += 1
             min_ratio, queue_index, number = heappop(heap)
             share_ratio = self._share_ratio(state, state.snapshot.pending[queue_index])
-            if share_ratio <= min_ratio and not state.start_deferred_task(queue_index, self._objection):
+            if share_ratio <= min_ratio and not start_task(queue_index, self._objection):
                 groups[number].popleft()
             if groups[number]:
                 heappush(heap, (share_ratio, groups[number][0], number))
             yield
 
-    def _groups(self, state: SchedulingPass) -> list[deque[int]]:
+    def _groups(self, state: PassState) -> list[deque[int]]:
         """Group the queue indices of deferred jobs by user and shape, which always have the same share ratio."""
         groups: dict[tuple[str, Shape], deque[int]] = {}
         for queue_index in sorted(self._deferred):
@@ -161,12 +163,12 @@ class AutoThrottle:
 
     # ── shares ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _share_ratio(self, state: SchedulingPass, job: PendingJob) -> float:
+    def _share_ratio(self, state: PassState, job: PendingJob) -> float:
         """Return what the owner holds, divided by the share."""
         held, share = self._held(state, job), self._share(state, job)
         return held / share if share else inf if held else 0.0
 
-    def _share(self, state: SchedulingPass, job: PendingJob) -> float:
+    def _share(self, state: PassState, job: PendingJob) -> float:
         """Return the owner's fair share, as a number of GPUs or CPUs."""
         partition = job.shape.partition
         if partition not in self._parts:
@@ -174,10 +176,10 @@ class AutoThrottle:
             self._parts[partition] = _parts_in(state, partition)
         return self._parts[partition].get(job.user, 0.0) * self._resources(state, job.shape).amount
 
-    def _held(self, state: SchedulingPass, job: PendingJob) -> int:
+    def _held(self, state: PassState, job: PendingJob) -> int:
         return self._resources(state, job.shape).held.get(job.user, 0)
 
-    def _resources(self, state: SchedulingPass, shape: Shape) -> ResourceScope:
+    def _resources(self, state: PassState, shape: Shape) -> ResourceScope:
         resources = self._scopes.get(shape)
         if resources is None:
             state.spent += 1 + (len(state.snapshot.nodes) + len(state.snapshot.running)) // 64
@@ -189,7 +191,7 @@ class AutoThrottle:
 
     # ── competitors ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _objection(self, state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
+    def _objection(self, state: PassState, job: PendingJob, grants: tuple[Grant, ...]) -> Wait | None:
         """Return the first competitor that could use the grants as the reason not to start; None: there is none."""
         competitors = self._competitors_of(state, job.user)
         state.spent += 1 + len(competitors) // 64
@@ -206,7 +208,7 @@ class AutoThrottle:
             total=self._resources(state, job.shape).amount,
         )
 
-    def _could_use(self, state: SchedulingPass, code: int, taken: Mapping[int, int]) -> bool:
+    def _could_use(self, state: PassState, code: int, taken: Mapping[int, int]) -> bool:
         """Return whether jobs of this shape could use some of the taken GPUs; of the CPUs, if no GPUs are taken.
 
         `taken`: node index → mask of GPUs.
@@ -219,7 +221,7 @@ class AutoThrottle:
             return bool(usable)
         return any(gpus & _gpus_for(state, shape, index) for index, gpus in usable)
 
-    def _competitors_of(self, state: SchedulingPass, user: str) -> list[tuple[int, int]]:
+    def _competitors_of(self, state: PassState, user: str) -> list[tuple[int, int]]:
         """Return (queue index, shape code) of the first competitor of each shape, in queue order."""
         if user not in self._competitors:
             firsts = ((self._first_competitor(state, code, user), code) for code in state.scan.codes)
@@ -228,11 +230,11 @@ class AutoThrottle:
             )
         return self._competitors[user]
 
-    def _first_competitor(self, state: SchedulingPass, code: int, user: str) -> int | None:
+    def _first_competitor(self, state: PassState, code: int, user: str) -> int | None:
         indices = state.scan.indices_of_shape(code)[:MAX_VISITED].tolist()
         return next((queue_index for queue_index in indices if self._is_competitor(state, queue_index, user)), None)
 
-    def _is_competitor(self, state: SchedulingPass, queue_index: int, user: str) -> bool:
+    def _is_competitor(self, state: PassState, queue_index: int, user: str) -> bool:
         """Return whether the job is another user's and waits for resources alone.
 
         A job that the pass did not reach, because it ran out of steps, counts even if it fits: it may yet start.
@@ -246,7 +248,7 @@ class AutoThrottle:
         is_open = state.resumes_at is not None and bool(state.scan.is_candidate[queue_index])
         return state.waits_for_resources(job) and (is_open or not self._fits(state, job))
 
-    def _fits(self, state: SchedulingPass, job: PendingJob) -> bool:
+    def _fits(self, state: PassState, job: PendingJob) -> bool:
         """Return whether the job fitted after all other jobs had been tried, so that not resources keep it back."""
         assert self._free_before is not None, "no task is deferred"
         node_indices = state.eligibility.available(job, state.snapshot.now)
@@ -261,7 +263,7 @@ def _requested(job: PendingJob) -> int:
     return gpus or cpus
 
 
-def _gpus_for(state: SchedulingPass, shape: Shape, node_index: int) -> int:
+def _gpus_for(state: PassState, shape: Shape, node_index: int) -> int:
     """Return the mask of the node's GPUs that a job of this shape could use."""
     node, gpus = state.snapshot.nodes[node_index], 0
     for part in every_shape(shape):
@@ -270,7 +272,7 @@ def _gpus_for(state: SchedulingPass, shape: Shape, node_index: int) -> int:
     return gpus
 
 
-def _resource_scope(state: SchedulingPass, shape: Shape) -> ResourceScope:
+def _resource_scope(state: PassState, shape: Shape) -> ResourceScope:
     """Return the resources that jobs of this shape could use, with what running jobs hold of them."""
     of_gpus = bool(wanted_in_all(shape)[0])
     nodes = state.snapshot.nodes
@@ -287,13 +289,13 @@ def _resource_scope(state: SchedulingPass, shape: Shape) -> ResourceScope:
     return scope
 
 
-def _is_here(state: SchedulingPass, job: RunningJob) -> bool:
+def _is_here(state: PassState, job: RunningJob) -> bool:
     """Return whether the job runs in the reservation that this pass is restricted to; like the pass, in none."""
     inside = state.snapshot.inside
     return job.reservation == ("" if inside is None else inside.name)
 
 
-def _parts_in(state: SchedulingPass, partition: str) -> dict[str, float]:
+def _parts_in(state: PassState, partition: str) -> dict[str, float]:
     """Return the part of the fair-share tree of each user that holds or wants resources in the partition."""
     columns = state.scan.columns
     is_in = state.scan.expand_by_shape([kind.partition == partition for kind in state.kinds])

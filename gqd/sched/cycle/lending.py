@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -20,14 +19,12 @@ from gq.model.account import PreemptMode, QosInfo
 from gq.model.ids import JobId
 from gq.model.resource import Grant
 from gqd.sched.backfill.windows import overlap
+from gqd.sched.cycle.state import PassState
 from gqd.sched.preemption.nominations import with_decided
 from gqd.sched.reservation.scope import Some, outside, with_running
 from gqd.sched.snapshot.model import Overlay, ReservedOccurrence, Snapshot
 from gqd.state.index.queue import Integers
 from gqd.state.plan import Plan, Start
-
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 
 def may_borrow(qos: str, qos_by_name: Mapping[str, QosInfo]) -> bool:
@@ -43,27 +40,27 @@ def borrower_view(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def borrowers(outside_pass: SchedulingPass) -> Integers:
+def borrowers(outside_state: PassState) -> Integers:
     """Return the queue indices of the jobs that may borrow, of those that the pass outside reservations has tried."""
-    snapshot, columns = outside_pass.snapshot, outside_pass.scan.columns
+    snapshot, columns = outside_state.snapshot, outside_state.scan.columns
     may = np.array([may_borrow(name, snapshot.qos) for name in columns.names_of_qos], np.bool_)
     if not may.any() or not any(occurrence.is_lent for occurrence in snapshot.booked):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~outside_pass.scan.is_candidate)
+    return np.flatnonzero(may[columns.qos] & (columns.reservation == 0) & ~outside_state.scan.is_candidate)
 
 
-def snapshot_for_borrowers(snapshot: Snapshot, outside_pass: SchedulingPass, indices: Integers) -> Snapshot:
+def snapshot_for_borrowers(snapshot: Snapshot, outside_state: PassState, indices: Integers) -> Snapshot:
     """Return what borrowers see after the pass outside reservations; `snapshot`: the whole cluster before that pass.
 
     If the pass ran out of steps, borrowers get nothing that is free outside: jobs it has not reached may use that.
     """
-    after = with_running(snapshot, outside_pass.started_jobs())
-    for decision in outside_pass.preemption_planner.decided if outside_pass.preemption_planner else ():
+    after = with_running(snapshot, outside_state.started_jobs())
+    for decision in outside_state.decided:
         after = with_decided(after, decision.claim, decision.victims, decision.shrinks)
     view = borrower_view(after)
-    if outside_pass.resumes_at is not None:
-        view = _without(view, outside_pass.backfill.now)
-    columns = outside_pass.scan.columns
+    if outside_state.resumes_at is not None:
+        view = _without(view, outside_state.backfill.now)
+    columns = outside_state.scan.columns
     return replace(
         view,
         pending=Some(snapshot.pending, indices),
@@ -83,10 +80,10 @@ def _without(view: Snapshot, free: Overlay) -> Snapshot:
     )
 
 
-def add_protected_windows(state: SchedulingPass, outside_pass: SchedulingPass) -> None:
+def add_protected_windows(state: PassState, outside_state: PassState) -> None:
     """Keep the planned starts of the pass outside reservations, so that borrowers delay none of them."""
-    outside_pass.planned_starts.resolve()
-    windows = outside_pass.backfill.windows
+    outside_state.planned_starts.resolve()
+    windows = outside_state.backfill.windows
     state.planned_starts.promise((window.job, window.as_protected()) for window in windows if window.is_promise)
     borrower_ids = set(state.scan.columns.job_id.tolist())
     for window in windows:

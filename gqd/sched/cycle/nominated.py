@@ -14,6 +14,7 @@ import numpy as np
 
 from gq.model.ids import JobId
 from gqd.sched.cycle.scheduling_pass import SchedulingPass
+from gqd.sched.cycle.state import PassState
 from gqd.sched.cycle.wait_reasons import brief_reason
 from gqd.sched.preemption.nominations import victims_of, with_nominations, without_nomination
 from gqd.sched.preemption.suspend_victims import without_lent
@@ -44,25 +45,28 @@ def planned_starts_of_others(snapshot: Snapshot, view: Snapshot, but: JobId) -> 
     return [(snapshot.pending[int(indices[0])], start) for start, indices in found if len(indices)]
 
 
-def try_nomination(state: SchedulingPass, claim: Nomination, promised: Iterable[tuple[PendingJob, Protected]]) -> None:
+def try_nomination(
+    nominee_pass: SchedulingPass, claim: Nomination, promised: Iterable[tuple[PendingJob, Protected]]
+) -> None:
     """Start the nominated job if possible; else record why it waits and count it against all limits.
 
     The job gets no further victims, since the pass does not preempt.
     """
+    state = nominee_pass.state
     job = state.snapshot.pending[0]
     wait = state.non_resource_reason(job)
-    if wait is None and state.starts_on(0, claim.grants):
+    if wait is None and nominee_pass.starts_on(0, claim.grants):
         return
     if wait is None:
         state.planned_starts.promise(promised)
-        state.consider(0)
+        nominee_pass.consider(0)
         if state.started_jobs():
             return
     state.draft.claimants[job.job_id] = wait or _wait_reason(state, job, claim)
     state.charge(0, job, state.usage_of(job, claim.grants))
 
 
-def _wait_reason(state: SchedulingPass, job: PendingJob, claim: Nomination) -> Wait:
+def _wait_reason(state: PassState, job: PendingJob, claim: Nomination) -> Wait:
     """Return that the job waits for its victims, as long as some are left and none is overdue."""
     victims = victims_of(state.snapshot.running, job.job_id)
     overdue_at = OVERDUE_S + min((inf if victim.ends_at is None else victim.ends_at for victim in victims), default=inf)

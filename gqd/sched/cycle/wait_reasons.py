@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gq.model.resource import Grant
 from gqd.sched.backfill.windows import overlap, runs_into
+from gqd.sched.cycle.state import PassState
 from gqd.sched.placement.placement import place as place_job
 from gqd.sched.reasons.unschedulable import is_picky, why_not_now
 from gqd.sched.request import Shape, wanted_in_all
@@ -18,13 +18,10 @@ from gqd.sched.snapshot.model import PendingJob, RunningJob
 from gqd.sched.timeline.timeline import ends_if_started
 from gqd.state.plan import BehindPlannedStart, Insufficient, Wait, WouldDelay
 
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
-
 _ReasonCache = dict[tuple[Shape, tuple[tuple[str, float], ...]], Wait]
 
 
-def explain(state: SchedulingPass) -> Iterator[None]:
+def explain(state: PassState) -> Iterator[None]:
     """Give each job that has not started, of those asked for, a reason unless it has one."""
     running = [*state.snapshot.running, *state.started_jobs()]
     cache: _ReasonCache = {}
@@ -37,7 +34,7 @@ def explain(state: SchedulingPass) -> Iterator[None]:
         yield
 
 
-def set_missing_resource_reasons(state: SchedulingPass) -> None:
+def set_missing_resource_reasons(state: PassState) -> None:
     """Give jobs that were skipped with their shape the reason of the first job of that shape."""
     for code, wait in state.missing_by_shape.items():
         indices = state.scan.indices_of_shape(code)
@@ -45,7 +42,7 @@ def set_missing_resource_reasons(state: SchedulingPass) -> None:
             state.waits.setdefault(job_id, wait)
 
 
-def brief_reason(state: SchedulingPass, queue_index: int, job: PendingJob) -> Insufficient:
+def brief_reason(state: PassState, queue_index: int, job: PendingJob) -> Insufficient:
     """Return the resource that the job lacks, without the jobs that hold it."""
     starts_at = state.planned_starts.promised_at(job.job_id)
     short = state.missing_by_shape.get(int(state.scan.columns.shape[queue_index]))
@@ -67,7 +64,7 @@ def brief_reason(state: SchedulingPass, queue_index: int, job: PendingJob) -> In
     )
 
 
-def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJob], cache: _ReasonCache) -> Wait:
+def _why_blocked(state: PassState, job: PendingJob, running: list[RunningJob], cache: _ReasonCache) -> Wait:
     """Return why the job does not start; jobs with the same shape and the same avoided nodes share one reason."""
     node_indices = state.eligibility.available(job, state.snapshot.now)
     key = (job.shape, job.avoid)
@@ -83,7 +80,7 @@ def _why_blocked(state: SchedulingPass, job: PendingJob, running: list[RunningJo
     return cache[key]
 
 
-def _would_delay(state: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
+def _would_delay(state: PassState, job: PendingJob, grants: tuple[Grant, ...]) -> Wait:
     """Return why a job that fits now does not start: it would delay another job, or run into a reservation."""
     ends = ends_if_started(job, state.snapshot.now, state.scheduling)
     blocker = state.backfill.relocate_conflicting(grants, ends)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from operator import is_
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gq.model.account import PreemptMode, QosInfo
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
 from gqd.sched.backfill.windows import BackfillProfile, JobWindow
+from gqd.sched.cycle.state import Decided, PassState
 from gqd.sched.preemption.nominations import as_preempted, keep
 from gqd.sched.preemption.partial_release import given
 from gqd.sched.preemption.reclaim import OverQuota
@@ -56,9 +57,6 @@ from gqd.state.index.queue import Booleans, Integers
 from gqd.state.plan import NotWorthPreemptingYet, Preemption, Preempts, Shrink
 from gqd.state.records import mask_of
 
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
-
 MOST_ROUNDS = 4
 """Maximum number of searches for one job, each without the victims that need the longest notice."""
 MOST_TRIES = 32
@@ -92,12 +90,6 @@ def preemptible_jobs(
         and not one.is_stranded
         and ((one.is_borrowing and inside is not None) or now - one.began_at - one.stood_s >= least_s.get(one.qos, inf))
     ]
-
-
-class Decided(NamedTuple):
-    claim: Nomination
-    victims: frozenset[JobId]
-    shrinks: tuple[Shrink, ...] = ()
 
 
 def preemption_planner(snapshot: Snapshot, columns: PendingColumns) -> PreemptionPlanner | None:
@@ -178,7 +170,7 @@ class _Found(NamedTuple):
 
 
 class PreemptionPlanner:
-    """The preemption planner of a pass: the eligible victims and the decisions made."""
+    """The preemption planner of a pass: the eligible victims and the searches made."""
 
     def __init__(
         self,
@@ -191,7 +183,6 @@ class PreemptionPlanner:
         spare: Mapping[SpareKey, RunningJob] | None = None,
     ) -> None:
         """`spare`: the resources that elastic jobs could release."""
-        self.decided: list[Decided] = []
         self._spare = dict(spare or {})
         self._columns = columns
         self._reach = reach
@@ -226,73 +217,73 @@ class PreemptionPlanner:
         """Whether a running job borrows from the reservation of this pass."""
         return self._inside is not None and any(self._is_lent(one) for one in self._there)
 
-    def decide(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
+    def decide(self, state: PassState, place: int, job: PendingJob) -> bool:
         """Plan preemption for all pending tasks of the job; False: it waits for something else."""
-        while self._may_try(of, place, job):
-            before = of.spent
-            found = self._find(of, job)
-            choice, has_searched = found.choice, of.spent > before
+        while self._may_try(state, place, job):
+            before = state.spent
+            found = self._find(state, job)
+            choice, has_searched = found.choice, state.spent > before
             is_dear = choice is None and not found.skip_planned_starts
             self._tries = max(0, self._tries - has_searched * (COST_IN_VAIN if is_dear else 1))
             if found.later is not None:
-                of.waits[job.job_id] = found.later
-                of.draft.changes_at = min(of.draft.changes_at, found.later.at)
+                state.waits[job.job_id] = found.later
+                state.draft.changes_at = min(state.draft.changes_at, found.later.at)
             if choice is None and job.last_start_at is not None:
-                self._stop_if_done(of, place)  # there may be somebody for others like it, who have more time
+                self._stop_if_done(state, place)  # there may be somebody for others like it, who have more time
                 return False
             if choice is None:
-                self._give_up(of, place, job, found.is_limited)
+                self._give_up(state, place, job, found.is_limited)
                 return False
-            self._settle(of, place, job, choice)
-            self._stop_if_done(of, place)
-            if not of.tasks.get(job.job_id):
+            self._settle(state, place, job, choice)
+            self._stop_if_done(state, place)
+            if not state.tasks.get(job.job_id):
                 return True
         return False
 
-    def finish(self, of: SchedulingPass) -> None:
+    def finish(self, state: PassState) -> None:
         """Record when the next running job becomes preemptible by time alone."""
         if self._turns is not None:
-            going = {one for each in self.decided for one in each.victims}
-            at = self._turns.changes_at(going, of.started_jobs())
-            of.draft.changes_at = min(of.draft.changes_at, at)
+            going = {one for each in state.decided for one in each.victims}
+            at = self._turns.changes_at(going, state.started_jobs())
+            state.draft.changes_at = min(state.draft.changes_at, at)
 
-    def _stop_if_done(self, of: SchedulingPass, place: int) -> None:
+    def _stop_if_done(self, state: PassState, place: int) -> None:
         """Stop searching once the budget of the pass is used; the next pass resumes here."""
         if not self._tries:
-            behind = of.scan.next(place + 1)
-            of.draft.searches_from = None if behind is None else of.snapshot.pending[behind].job_id
-            of.scan.exempt(None)
-            for code in list(of.unfit_shapes):
-                of.skip_shape_again(code)
+            behind = state.scan.next(place + 1)
+            state.draft.searches_from = None if behind is None else state.snapshot.pending[behind].job_id
+            state.scan.exempt(None)
+            for code in list(state.unfit_shapes):
+                state.skip_shape_again(code)
 
-    def _give_up(self, of: SchedulingPass, place: int, job: PendingJob, is_limited: bool) -> None:
+    def _give_up(self, state: PassState, place: int, job: PendingJob, is_limited: bool) -> None:
         """Record a failed search, so that similar jobs (of the same owner, if a limit was the reason) are skipped."""
         if self._turns is not None:
-            self._turns.note_waiting(job, of.eligibility.kind_of(job.shape).is_wide)
-        of_all, of_owner = self._keys(of, place, job)
-        is_beside_all = not of.backfill.windows and not of.snapshot.booked
+            self._turns.note_waiting(job, state.eligibility.kind_of(job.shape).is_wide)
+        of_all, of_owner = self._keys(state, place, job)
+        is_beside_all = not state.backfill.windows and not state.snapshot.booked
         self._vain[of_owner if is_limited else of_all] = 0.0 if is_beside_all else _limit_s(job)
-        of.scan.end_exemption(place, is_limited or of.is_guaranteed_round)
-        of.skip_shape_again(of_all.shape)
-        self._stop_if_done(of, place)
+        state.scan.end_exemption(place, is_limited or state.is_guaranteed_round)
+        state.skip_shape_again(of_all.shape)
+        self._stop_if_done(state, place)
 
-    def _keys(self, of: SchedulingPass, place: int, job: PendingJob) -> tuple[_Key, _Key]:
+    def _keys(self, state: PassState, place: int, job: PendingJob) -> tuple[_Key, _Key]:
         """(key of all similar jobs, key of those of the same owner)."""
-        shape, owner = int(of.scan.columns.shape[place]), job.account if of.is_guaranteed_round else ""
+        shape, owner = int(state.scan.columns.shape[place]), job.account if state.is_guaranteed_round else ""
         return _Key(shape, job.qos, owner), _Key(shape, job.qos, job.account, job.user)
 
-    def _may_try(self, of: SchedulingPass, place: int, job: PendingJob) -> bool:
+    def _may_try(self, state: PassState, place: int, job: PendingJob) -> bool:
         """Whether to search for victims.  Never for a job that avoids nodes after launch failures: it might fail
         again on the freed nodes."""
-        is_served = self._reach.get(job.qos) or of.is_guaranteed_round or self._has_lent
+        is_served = self._reach.get(job.qos) or state.is_guaranteed_round or self._has_lent
         is_allowed = self._turns is not None or is_served or self._may_use_spare(job)
-        if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(of, place) else 0):
+        if not is_allowed or self._tries <= (MOST_TRIES // 2 if self._is_before_turn(state, place) else 0):
             return False
-        if any(until > of.snapshot.now for _, until in job.avoid):
+        if any(until > state.snapshot.now for _, until in job.avoid):
             return False
-        known = [self._vain[key] for key in self._keys(of, place, job) if key in self._vain]
+        known = [self._vain[key] for key in self._keys(state, place, job) if key in self._vain]
         is_vain = any(_limit_s(job) >= shortest_s for shortest_s in known)
-        return not is_vain and of.non_resource_reason(job) is None
+        return not is_vain and state.non_resource_reason(job) is None
 
     def _may_use_spare(self, job: PendingJob) -> bool:
         """Whether parts of elastic jobs could help the job; most elastic jobs release no CPUs."""
@@ -300,48 +291,48 @@ class PreemptionPlanner:
             return bool(self._spare)
         return any(one.grants[0].cpus for one in self._spare.values())
 
-    def _is_before_turn(self, of: SchedulingPass, place: int) -> bool:
+    def _is_before_turn(self, state: PassState, place: int) -> bool:
         """Whether the job precedes the one at which the previous pass stopped; half of the budget is for jobs from
         there on."""
         if self._goes_on_at is None:
-            at = of.snapshot.searches_from
-            self._goes_on_at = -1 if at is None else of.scan.index_of(at) or -1
+            at = state.snapshot.searches_from
+            self._goes_on_at = -1 if at is None else state.scan.index_of(at) or -1
         return place < self._goes_on_at
 
-    def _who_may_go(self, of: SchedulingPass, job: PendingJob) -> _May:
+    def _who_may_go(self, state: PassState, job: PendingJob) -> _May:
         names, may = self._reach.get(job.qos, frozenset()), _May()
         if self._inside is not None or not names.isdisjoint(self._there_of_qos):
             may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
-        if self._borrowed is not None and of.is_guaranteed_round:
+        if self._borrowed is not None and state.is_guaranteed_round:
             for one in self._there:
                 reclaimable_from = None if one.job_id in may else self._borrowed.reclaimable_from(one, job.account)
                 if reclaimable_from is not None:
                     may[one.job_id] = reclaimable_from
         if self._turns is not None:
-            givers = self._turns.givers_to(job, of.eligibility.kind_of(job.shape).is_wide)
+            givers = self._turns.givers_to(job, state.eligibility.kind_of(job.shape).is_wide)
             may |= {one: None for one in givers if one not in may}
         return may
 
     def _is_lent(self, job: RunningJob) -> bool:
         return self._inside is not None and job.is_borrowing
 
-    def _find(self, of: SchedulingPass, job: PendingJob) -> _Found:
+    def _find(self, state: PassState, job: PendingJob) -> _Found:
         """Find victims; no job is stopped if releases by elastic jobs suffice."""
-        may = self._who_may_go(of, job)
+        may = self._who_may_go(state, job)
         spare = list(self._spare.values()) if self._may_use_spare(job) else []
-        spare = [one for one in spare if _is_gone_in_time(of.snapshot, one, job)]
-        if spare and (found := self._search(of, job, spare, may)) is not None:
+        spare = [one for one in spare if _is_gone_in_time(state.snapshot, one, job)]
+        if spare and (found := self._search(state, job, spare, may)) is not None:
             return found
         there = [one for one in self._there if one.job_id in may]
         if job.last_start_at is not None:
-            there = [one for one in there if _is_gone_in_time(of.snapshot, one, job)]
-        if there and not spare and (later := self._too_early(of, job)):
+            there = [one for one in there if _is_gone_in_time(state.snapshot, one, job)]
+        if there and not spare and (later := self._too_early(state, job)):
             return _Found(None, later=later)
         if not there:
             return _Found(None, skip_planned_starts=True)
-        return self._search(of, job, [*spare, *there], may) or _Found(None)
+        return self._search(state, job, [*spare, *there], may) or _Found(None)
 
-    def _search(self, of: SchedulingPass, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
+    def _search(self, state: PassState, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
         """Search for victims, leaving out those with the longest notice as long as their notice is in the way.
 
         None: the job has no room even without all of them.  A result without victims means that they would leave too
@@ -352,44 +343,44 @@ class PreemptionPlanner:
         for _ in range(MOST_ROUNDS):
             if not there:
                 break
-            places = self._useful(of, job, there)
+            places = self._useful(state, job, there)
             if not len(places):
                 break
-            of.planned_starts.resolve()
+            state.planned_starts.resolve()
             lead_s = max(one.lead_s for one in there)
-            barrier = _barrier(of, job, _later(ends_if_started(job, of.snapshot.now, of.scheduling), lead_s))
-            choice = self._choose(of, job, there, may, barrier, places)
+            barrier = _barrier(state, job, _later(ends_if_started(job, state.snapshot.now, state.scheduling), lead_s))
+            choice = self._choose(state, job, there, may, barrier, places)
             if choice is None:
                 there = [one for one in there if one.lead_s <= lead_s / 2] if barrier.windows and lead_s else []
                 continue
             found = _Found(None)
-            if not _has_room(of, job, choice.grants):
+            if not _has_room(state, job, choice.grants):
                 return _Found(None, is_limited=True)
-            if later := self._not_yet(of, job, choice):
+            if later := self._not_yet(state, job, choice):
                 return _Found(None, later=later)
-            until = _until(of, choice)
-            if until <= of.snapshot.now and not self.decided:
+            until = _until(state, choice)
+            if until <= state.snapshot.now and not state.decided:
                 return _Found(choice)
-            anyway_at = _starts_anyway_at(of, job) if anyway_at is None else anyway_at
+            anyway_at = _starts_anyway_at(state, job) if anyway_at is None else anyway_at
             if until < anyway_at:
                 return _Found(choice)
-            there = [one for one in there if gone_at(one, of.snapshot.now) < anyway_at]
+            there = [one for one in there if gone_at(one, state.snapshot.now) < anyway_at]
         return found
 
-    def _too_early(self, of: SchedulingPass, job: PendingJob) -> NotWorthPreemptingYet | None:
+    def _too_early(self, state: PassState, job: PendingJob) -> NotWorthPreemptingYet | None:
         """The reason if no set of victims could pay off yet."""
-        if self._turns is None or self._is_served_otherwise(of, job):
+        if self._turns is None or self._is_served_otherwise(state, job):
             return None
-        at = self._turns.pays_off_at(job, self._turns.least_price(of, job))
-        return NotWorthPreemptingYet(victims=(), at=at) if at > of.snapshot.now else None
+        at = self._turns.pays_off_at(job, self._turns.least_price(state, job))
+        return NotWorthPreemptingYet(victims=(), at=at) if at > state.snapshot.now else None
 
-    def _is_served_otherwise(self, of: SchedulingPass, job: PendingJob) -> bool:
+    def _is_served_otherwise(self, state: PassState, job: PendingJob) -> bool:
         """Whether some victims of the job have no price."""
         names = self._reach.get(job.qos, frozenset())
         is_by_qos = self._has_lent or not names.isdisjoint(self._there_of_qos)
-        return is_by_qos or (self._borrowed is not None and of.is_guaranteed_round)
+        return is_by_qos or (self._borrowed is not None and state.is_guaranteed_round)
 
-    def _not_yet(self, of: SchedulingPass, job: PendingJob, choice: VictimSet) -> NotWorthPreemptingYet | None:
+    def _not_yet(self, state: PassState, job: PendingJob, choice: VictimSet) -> NotWorthPreemptingYet | None:
         """The reason if preempting these victims does not pay off yet; victims by QOS or guarantee have no price."""
         if self._turns is None:
             return None
@@ -397,14 +388,14 @@ class PreemptionPlanner:
         ended = [one for one in choice.victims if not one.job.is_part]
         others = [one for one in ended if one.job.qos not in names and not self._is_lent(one.job)]
         paid = [one for one in others if one.reclaimable_from is None]
-        at = self._turns.pays_off_at(job, self._turns.price_of(one.job for one in paid)) if paid else of.snapshot.now
-        if at <= of.snapshot.now:
+        at = self._turns.pays_off_at(job, self._turns.price_of(one.job for one in paid)) if paid else state.snapshot.now
+        if at <= state.snapshot.now:
             return None
         return NotWorthPreemptingYet(victims=tuple(sorted(one.job.job_id for one in ended)), at=at)
 
     def _choose(
         self,
-        of: SchedulingPass,
+        state: PassState,
         job: PendingJob,
         there: Iterable[RunningJob],
         may: _May,
@@ -413,50 +404,50 @@ class PreemptionPlanner:
     ) -> VictimSet | None:
         reclaimable_from = {} if self._borrowed is None else self._borrowed.left
         wish = PlacementQuery(
-            _overlay(of, barrier), job.shape, places, of.snapshot.now - job.since, job.qos, reclaimable_from
+            _overlay(state, barrier), job.shape, places, state.snapshot.now - job.since, job.qos, reclaimable_from
         )
-        candidates = self._candidates(of, there, may, wish, barrier)
+        candidates = self._candidates(state, there, may, wish, barrier)
         by_right = [one for one in there if may.get(one.job_id, ()) is None]
-        parks = parkable(of.backfill, job, by_right, of.snapshot.qos)
+        parks = parkable(state.backfill, job, by_right, state.snapshot.qos)
         if parks:
             some = [as_suspended(one) if one.job.job_id in parks else one for one in candidates]
-            if (choice := self._choose_of(of, wish, some, barrier)) is not None:
+            if (choice := self._choose_of(state, wish, some, barrier)) is not None:
                 return choice
-        return self._choose_of(of, wish, candidates, barrier)
+        return self._choose_of(state, wish, candidates, barrier)
 
     def _choose_of(
-        self, of: SchedulingPass, wish: PlacementQuery, candidates: list[Candidate], barrier: _Barrier
+        self, state: PassState, wish: PlacementQuery, candidates: list[Candidate], barrier: _Barrier
     ) -> VictimSet | None:
         wish.spent = wish.work = 0
         choice = choose(wish, candidates)
-        of.spent += WORK_OF_TRY + len(of.snapshot.nodes) // 4 + wish.work
+        state.spent += WORK_OF_TRY + len(state.snapshot.nodes) // 4 + wish.work
         if choice is not None and any(one.job.is_part for one in choice.victims):
             choice = no_more_than_needed(wish, choice)
-        of.spent += wish.spent * (1 + len(of.snapshot.nodes) // 64)
+        state.spent += wish.spent * (1 + len(state.snapshot.nodes) // 64)
         if choice is None:
             return None
         leaving = [one.job for one in choice.victims if not one.parks]
-        is_free = is_beside(of.backfill, barrier.windows, choice.grants, leaving)
+        is_free = is_beside(state.backfill, barrier.windows, choice.grants, leaving)
         return choice if is_free else None
 
     def _candidates(
-        self, of: SchedulingPass, there: Iterable[RunningJob], may: _May, wish: PlacementQuery, barrier: _Barrier
+        self, state: PassState, there: Iterable[RunningJob], may: _May, wish: PlacementQuery, barrier: _Barrier
     ) -> list[Candidate]:
         """The running jobs that hold something the job could use."""
         here = set(wish.places.tolist())
         wanted = {name for name, _ in wish.shape.licenses}
         there = list(there)
         if not wanted:
-            there = [one for one in there if any(place in here for place, _ in self._gpus_at(of, one))]
+            there = [one for one in there if any(place in here for place, _ in self._gpus_at(state, one))]
         spare: dict[JobId, list[RunningJob]] = {}
         for one in (one for one in there if one.is_part):
             spare.setdefault(one.job_id, []).append(one)
         candidates = []
         for one in there:
-            known = self._known.get(candidate_key(one)) or self._know(of, one)
+            known = self._known.get(candidate_key(one)) or self._know(state, one)
             own = () if one.is_part else spare.get(one.job_id, ())  # it stands for itself, and costs less
             parts = [
-                _part(beside(of.snapshot.nodes[part.place].name, part, own), here, barrier, wanted)
+                _part(beside(state.snapshot.nodes[part.place].name, part, own), here, barrier, wanted)
                 for part in known.parts
             ]
             reclaimable_from = None if one.is_part else may[one.job_id]
@@ -466,55 +457,55 @@ class PreemptionPlanner:
                 candidates.append(replace(known, parts=useful, reclaimable_from=reclaimable_from))
         return candidates
 
-    def _useful(self, of: SchedulingPass, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
+    def _useful(self, state: PassState, job: PendingJob, there: Iterable[RunningJob]) -> Integers:
         """Nodes on which the job could get room if all of these jobs left; empty: they do not suffice."""
-        places = of.eligibility.available(job, of.snapshot.now)
-        return promising_nodes(of.backfill.now, job.shape, places, [self._gpus_at(of, one) for one in there])
+        places = state.eligibility.available(job, state.snapshot.now)
+        return promising_nodes(state.backfill.now, job.shape, places, [self._gpus_at(state, one) for one in there])
 
-    def _gpus_at(self, of: SchedulingPass, job: RunningJob) -> GpusAt:
+    def _gpus_at(self, state: PassState, job: RunningJob) -> GpusAt:
         key = candidate_key(job)
         known = self._gpus.get(key)
         if known is None:
-            known = self._gpus[key] = gpus_at(job, of.eligibility.places)
+            known = self._gpus[key] = gpus_at(job, state.eligibility.places)
         return known
 
-    def _know(self, of: SchedulingPass, job: RunningJob) -> Candidate:
+    def _know(self, state: PassState, job: RunningJob) -> Candidate:
         """The candidate for a running job, as far as it is the same for every preemptor of the pass."""
-        places = of.eligibility.places
+        places = state.eligibility.places
         cells = zip(job.grants, job.cells, strict=True)
         known = ((places[node], grant, cpus, gpus) for grant, (node, cpus, gpus) in cells if node in places)
-        parts = tuple(_whole_part(of, *one) for one in known)
+        parts = tuple(_whole_part(state, *one) for one in known)
         if job.is_part:
             told = self._known[candidate_key(job)] = Candidate(job, Cost(0.0, 0.0, 0), parts)
             return told
         whole = job
-        if of.snapshot.inside is not None or job.is_borrowing:
-            whole = next((one for one in of.draft.running if one.job_id == job.job_id), job)
+        if state.snapshot.inside is not None or job.is_borrowing:
+            whole = next((one for one in state.draft.running if one.job_id == job.job_id), job)
         rank = 0 if self._borrowed is None else self._borrowed.rank(job)
-        cost = cost_of(whole, of.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
+        cost = cost_of(whole, state.snapshot.now) if self._turns is None else self._turns.cost_of(whole)
         told = self._known[candidate_key(job)] = Candidate(job, cost, parts, None, rank)
         return told
 
-    def _settle(self, of: SchedulingPass, place: int, job: PendingJob, choice: VictimSet) -> None:
+    def _settle(self, state: PassState, place: int, job: PendingJob, choice: VictimSet) -> None:
         """Record the decision: from now on the job counts as running, and its victims as notified."""
-        snapshot = of.snapshot
+        snapshot = state.snapshot
         ended = [one for one in choice.victims if not one.job.is_part]
         shrinks = shrinks_of(choice.victims, choice.grants, snapshot.now)
         victims = frozenset(one.job.job_id for one in ended)
         taken_back = [one.job for one in ended if one.reclaimable_from is not None]
         if self._borrowed is not None:
             self._borrowed.take(taken_back, job.account)
-        claim = _claim(of, job, choice)
-        self.decided.append(Decided(claim, victims, shrinks))
+        claim = _claim(state, job, choice)
+        state.decided.append(Decided(claim, victims, shrinks))
         self._forget(victims, shrinks)
         going = given(as_preempted(snapshot.running, victims, job.job_id, snapshot.now), shrinks, job.job_id)
-        running = keep(of.backfill.now, going, claim, snapshot.now)
-        of.snapshot = replace(snapshot, running=running)
-        ends = _later(ends_if_started(job, snapshot.now, of.scheduling), claim.until - snapshot.now)
-        of.planned_starts.keep(job.job_id, running, claim.grants, ends)
-        of.prefilter = None
-        task = of.charge(place, job, of.usage_of(job, claim.grants))
-        of.draft.preemptions.append(
+        running = keep(state.backfill.now, going, claim, snapshot.now)
+        state.snapshot = replace(snapshot, running=running)
+        ends = _later(ends_if_started(job, snapshot.now, state.scheduling), claim.until - snapshot.now)
+        state.planned_starts.keep(job.job_id, running, claim.grants, ends)
+        state.prefilter = None
+        task = state.charge(place, job, state.usage_of(job, claim.grants))
+        state.draft.preemptions.append(
             Preemption(
                 job_id=job.job_id,
                 attempt=job.attempt,
@@ -528,9 +519,9 @@ class PreemptionPlanner:
                 parks=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in choice.victims if one.parks),
             )
         )
-        if not of.tasks.get(job.job_id):
+        if not state.tasks.get(job.job_id):
             all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in shrinks)})
-            of.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
+            state.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
 
     def _forget(self, victims: Collection[JobId], shrinks: Iterable[Shrink]) -> None:
         """Remove the victims and the released parts; a job that releases a part is not stopped in the same plan, nor
@@ -552,28 +543,28 @@ class PreemptionPlanner:
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _barrier(of: SchedulingPass, job: PendingJob, ends: EndTimes) -> _Barrier:
+def _barrier(state: PassState, job: PendingJob, ends: EndTimes) -> _Barrier:
     windows: list[JobWindow | ReservationWindow] = [
-        one for one in of.backfill.windows_met(ends) if one.job.job_id != job.job_id
+        one for one in state.backfill.windows_met(ends) if one.job.job_id != job.job_id
     ]
-    windows += of.backfill.reservations_met(ends)
+    windows += state.backfill.reservations_met(ends)
     masks: dict[int, tuple[int, int]] = {}
     for one in windows:
-        for where, (cpus, gpus) in masks_of(of.eligibility.places, one.grants).items():
+        for where, (cpus, gpus) in masks_of(state.eligibility.places, one.grants).items():
             before = masks.get(where, (0, 0))
             masks[where] = before[0] | cpus, before[1] | gpus
     return _Barrier(windows, masks)
 
 
-def _overlay(of: SchedulingPass, barrier: _Barrier) -> Overlay:
-    overlay = of.backfill.now.copy()
+def _overlay(state: PassState, barrier: _Barrier) -> Overlay:
+    overlay = state.backfill.now.copy()
     for where, (cpus, gpus) in barrier.masks.items():
         overlay.take_masks(where, cpus, gpus, 0)
     return overlay
 
 
-def _whole_part(of: SchedulingPass, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
-    node = of.snapshot.nodes[place]
+def _whole_part(state: PassState, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
+    node = state.snapshot.nodes[place]
     resources = tuple((one.name, -one.count) for one in grant.resources)
     licenses = tuple((one.name, -one.count) for one in grant.licenses)
     return Part(place, cpus & node.cpu_mask, gpus & node.gpu_mask, grant.memory_mib, resources, licenses)
@@ -615,15 +606,15 @@ def _would_stay(job: RunningJob, at: float) -> bool:
     return job.ends_at is None or job.ends_at > at
 
 
-def _has_room(of: SchedulingPass, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
-    return of.ledger.exceeded_limit(job.subject, of.usage_of(job, grants)) is None
+def _has_room(state: PassState, job: PendingJob, grants: tuple[Grant, ...]) -> bool:
+    return state.ledger.exceeded_limit(job.subject, state.usage_of(job, grants)) is None
 
 
-def _starts_anyway_at(of: SchedulingPass, job: PendingJob) -> float:
+def _starts_anyway_at(state: PassState, job: PendingJob) -> float:
     """When the job could start without preemption."""
-    windows = [one for one in of.backfill.windows if one.job.job_id != job.job_id]
-    places = of.eligibility.available(job, of.snapshot.now)
-    return of.planned_starts.has_place_at(job, places, [*of.backfill.booked, *windows])
+    windows = [one for one in state.backfill.windows if one.job.job_id != job.job_id]
+    places = state.eligibility.available(job, state.snapshot.now)
+    return state.planned_starts.has_place_at(job, places, [*state.backfill.booked, *windows])
 
 
 def _is_gone_in_time(snapshot: Snapshot, victim: RunningJob, job: PendingJob) -> bool:
@@ -638,16 +629,16 @@ def gone_at(job: RunningJob, now: float) -> float:
     return now + job.lead_s if job.ends_at is None else max(now, min(job.ends_at, now + job.lead_s))
 
 
-def _until(of: SchedulingPass, choice: VictimSet) -> float:
-    return max(gone_at(one.job, of.snapshot.now) for one in choice.victims)
+def _until(state: PassState, choice: VictimSet) -> float:
+    return max(gone_at(one.job, state.snapshot.now) for one in choice.victims)
 
 
-def _claim(of: SchedulingPass, job: PendingJob, choice: VictimSet) -> Nomination:
-    inside = of.snapshot.inside
+def _claim(state: PassState, job: PendingJob, choice: VictimSet) -> Nomination:
+    inside = state.snapshot.inside
     return Nomination(
         job_id=job.job_id,
         grants=choice.grants,
-        until=_until(of, choice),
+        until=_until(state, choice),
         user=job.user,
         time_limit_s=job.time_limit_s,
         expected_s=job.expected_s,

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant
+from gqd.sched.cycle.state import PassState
 from gqd.sched.limits.ledger import LimitDemand, LimitSubject, hours
-from gqd.sched.placement.billing import amounts_of, billing_of
+from gqd.sched.placement.billing import amounts_of
 from gqd.sched.placement.devices import cpus_near
 from gqd.sched.placement.placement import place as put
 from gqd.sched.preemption.partial_release import as_pseudo_job, ids_of
@@ -31,9 +32,6 @@ from gqd.sched.snapshot.node import NodeFacts
 from gqd.sched.timeline.timeline import EndTimes
 from gqd.state.plan import Growth, Shrink
 from gqd.state.records import mask_of
-
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 MOST_LOOKS = 64
 """Maximum number of pending jobs of each shape that are checked for whether they wait for room."""
@@ -171,27 +169,27 @@ def _node_given(job: RunningJob, generation: int, now: float) -> Shrink:
 # ── taking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def growths(of: SchedulingPass) -> tuple[Growth, ...]:
+def growths(state: PassState) -> tuple[Growth, ...]:
     """The growth of running jobs; none while the planner has not finished looking at all jobs.
 
     One GPU at a time, to the job with the fewest.
     """
-    growing = [one for one in of.snapshot.running if _may_grow(of, one)]
-    if not growing or of.resumes_at is not None:
+    growing = [one for one in state.snapshot.running if _may_grow(state, one)]
+    if not growing or state.resumes_at is not None:
         return ()
     takes_cpus = any(
         one.resize_bounds and (one.resize_bounds.cpus_per_gpu or one.resize_bounds.share) for one in growing
     )
-    waiting, without_gpus = _waiting(of, takes_cpus)
-    of.planned_starts.resolve()
+    waiting, without_gpus = _waiting(state, takes_cpus)
+    state.planned_starts.resolve()
     with_gpus = [one for one in growing if one.resize_bounds is not None and one.resize_bounds.share is None]
     with_nodes = [one for one in growing if one.resize_bounds is not None and one.resize_bounds.share is not None]
-    more_gpus = _more_gpus(of, with_gpus, waiting, without_gpus)
-    return (*more_gpus, *_more_nodes(of, with_nodes, [*waiting, *without_gpus]))
+    more_gpus = _more_gpus(state, with_gpus, waiting, without_gpus)
+    return (*more_gpus, *_more_nodes(state, with_nodes, [*waiting, *without_gpus]))
 
 
 def _more_gpus(
-    of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
+    state: PassState, growing: list[RunningJob], waiting: list[PendingJob], without_gpus: list[PendingJob]
 ) -> tuple[Growth, ...]:
     queue = [(len(one.grants[0].gpus), one.job_id, one) for one in growing]
     free: dict[int, int] = {}
@@ -199,15 +197,15 @@ def _more_gpus(
     grown: dict[JobId, tuple[RunningJob, list[Grant]]] = {}
     while queue:
         held, job_id, job = heappop(queue)
-        place = of.eligibility.places[job.grants[0].node]
+        place = state.eligibility.places[job.grants[0].node]
         if place not in free:
-            free[place] = of.backfill.now.free_gpus[place] & ~_wanted_there(of, place, waiting)
+            free[place] = state.backfill.now.free_gpus[place] & ~_wanted_there(state, place, waiting)
         takes_cpus = job.resize_bounds is not None and job.resize_bounds.cpus_per_gpu > 0
         if takes_cpus and any(
-            place in of.eligibility.eligible_nodes(one.shape).feasible.tolist() for one in without_gpus
+            place in state.eligibility.eligible_nodes(one.shape).feasible.tolist() for one in without_gpus
         ):
             continue
-        more = _next_gpu(of, job, place, free[place])
+        more = _next_gpu(state, job, place, free[place])
         if more is None:
             continue
         free[place] &= ~mask_of(more.gpus)
@@ -217,67 +215,64 @@ def _more_gpus(
     return tuple(_growth(job, more) for job, more in grown.values())
 
 
-def _may_grow(of: SchedulingPass, job: RunningJob) -> bool:
-    one = job.resize_bounds
-    if one is None or job.preemptor is not None or job.reservation or job.grants[0].node not in of.eligibility.places:
+def _may_grow(state: PassState, job: RunningJob) -> bool:
+    bounds, places = job.resize_bounds, state.eligibility.places
+    if bounds is None or job.preemptor is not None or job.reservation or job.grants[0].node not in places:
         return False
-    if one.share is None:
-        return len(job.grants[0].gpus) < one.most
-    known = of.snapshot.policy.partition(one.share.partition)
-    allowed = one.most if known is None or known.max_nodes is None else known.max_nodes
-    return len(job.grants) < min(one.most, allowed)
+    if bounds.share is None:
+        return len(job.grants[0].gpus) < bounds.most
+    partition = state.snapshot.policy.partition(bounds.share.partition)
+    allowed = bounds.most if partition is None or partition.max_nodes is None else partition.max_nodes
+    return len(job.grants) < min(bounds.most, allowed)
 
 
-def _waiting(of: SchedulingPass, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
+def _waiting(state: PassState, takes_cpus: bool) -> tuple[list[PendingJob], list[PendingJob]]:
     """(pending jobs of each shape that want GPUs and wait for room, those that want none, if CPUs come with GPUs)."""
-    started = {start.job_id for start in of.starts if not of.tasks.get(start.job_id)}
+    started = {start.job_id for start in state.starts if not state.tasks.get(start.job_id)}
     with_gpus: list[PendingJob] = []
     without_gpus: list[PendingJob] = []
-    for code in of.scan.codes:
-        for place in of.scan.indices_of_shape(code)[:MOST_LOOKS].tolist():
-            job = of.snapshot.pending[place]
-            of.spent += 1
+    for code in state.scan.codes:
+        for place in state.scan.indices_of_shape(code)[:MOST_LOOKS].tolist():
+            job = state.snapshot.pending[place]
+            state.spent += 1
             wants_gpus = wanted_in_all(job.shape)[0] > 0
             if not wants_gpus and not takes_cpus:
                 break
-            if job.job_id not in started and of.waits_for_resources(job):
+            if job.job_id not in started and state.waits_for_resources(job):
                 (with_gpus if wants_gpus else without_gpus).append(job)
     return with_gpus, without_gpus
 
 
-def _more_nodes(of: SchedulingPass, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
+def _more_nodes(state: PassState, growing: list[RunningJob], waiting: list[PendingJob]) -> list[Growth]:
     """Growth by a node for each job, the job with the fewest nodes first; no node that a pending job could use."""
-    wanted = {place for one in waiting for place in of.eligibility.eligible_nodes(one.shape).feasible.tolist()}
+    wanted = {place for one in waiting for place in state.eligibility.eligible_nodes(one.shape).feasible.tolist()}
     growths = []
     for job in sorted(growing, key=lambda one: (len(one.grants), one.job_id)):
-        if (grant := _next_node(of, job, wanted)) is not None and job.resize_bounds is not None:
+        if (grant := _next_node(state, job, wanted)) is not None and job.resize_bounds is not None:
             growths.append(Growth(AttemptId(job.job_id, job.attempt), job.resize_bounds.generation, grant))
     return growths
 
 
-def _next_node(of: SchedulingPass, job: RunningJob, wanted: set[int]) -> Grant | None:
+def _next_node(state: PassState, job: RunningJob, wanted: set[int]) -> Grant | None:
     """The node on which the job's share fits best, charged to the ledger and the backfill profile; None without one."""
     assert job.resize_bounds is not None and job.resize_bounds.share is not None, f"job {job.job_id} keeps what it has"
-    own = {grant.node for one in of.draft.running if one.job_id == job.job_id for grant in one.grants}
-    ends, shape = ends_of(job), share_in(of.snapshot.policy, *job.resize_bounds.share)
-    places = [place for place in of.eligibility.eligible_nodes(shape).available.tolist() if place not in wanted]
-    places = [place for place in places if _may_join(of.snapshot.nodes[place], own)]
+    own = {grant.node for one in state.draft.running if one.job_id == job.job_id for grant in one.grants}
+    ends, shape = ends_of(job), share_in(state.snapshot.policy, *job.resize_bounds.share)
+    places = [place for place in state.eligibility.eligible_nodes(shape).available.tolist() if place not in wanted]
+    places = [place for place in places if _may_join(state.snapshot.nodes[place], own)]
     for _ in range(MOST_NODES_TRIED):
-        of.spent += 1
-        grants = put(of.backfill.now, shape, places, qos=job.qos) if places else None
+        state.spent += 1
+        grants = put(state.backfill.now, shape, places, qos=job.qos) if places else None
         if grants is None:
             return None
-        subject, more = (
-            LimitSubject(job.user, job.account, job.qos),
-            wanted_by(of.snapshot, job, of.eligibility.places, grants),
-        )
-        if of.ledger.exceeded_limit(subject, more) is not None:
+        subject, more = LimitSubject(job.user, job.account, job.qos), _demand(state, job, grants)
+        if state.ledger.exceeded_limit(subject, more) is not None:
             return None
-        if of.backfill.relocate_conflicting(grants, ends) is None:
-            of.ledger.take(subject, more)
-            of.backfill.start(grants, ends)
+        if state.backfill.relocate_conflicting(grants, ends) is None:
+            state.ledger.take(subject, more)
+            state.backfill.start(grants, ends)
             return grants[0]
-        places.remove(of.eligibility.places[grants[0].node])
+        places.remove(state.eligibility.places[grants[0].node])
     return None
 
 
@@ -292,30 +287,27 @@ def _growth(job: RunningJob, more: list[Grant]) -> Growth:
     return Growth(AttemptId(job.job_id, job.attempt), job.resize_bounds.generation, grant)
 
 
-def _next_gpu(of: SchedulingPass, job: RunningJob, place: int, free: int) -> Grant | None:
+def _next_gpu(state: PassState, job: RunningJob, place: int, free: int) -> Grant | None:
     """The first GPU that the job may have with its CPUs, charged to the ledger and the backfill profile; None
     without one."""
     assert job.resize_bounds is not None, f"job {job.job_id} keeps what it has"
-    node = of.snapshot.nodes[place]
+    node = state.snapshot.nodes[place]
     if node.unavailable:
         return None
     ends = ends_of(job)
-    for gpu in ids_of(free & fitting(of.snapshot, place, job.resize_bounds)):
-        free_cpus, free_gpus = of.backfill.now.free_cpus[place], of.backfill.now.free_gpus[place]
+    for gpu in ids_of(free & fitting(state.snapshot, place, job.resize_bounds)):
+        free_cpus, free_gpus = state.backfill.now.free_cpus[place], state.backfill.now.free_gpus[place]
         if free_cpus.bit_count() < job.resize_bounds.cpus_per_gpu:
             return None
         cpus = cpus_near(node, free_cpus, job.resize_bounds.cpus_per_gpu, (gpu,), free_gpus)
         grants = (Grant(node=node.name, tasks=0, gpus=(gpu,), cpus=cpus),)
-        subject, wanted = (
-            LimitSubject(job.user, job.account, job.qos),
-            wanted_by(of.snapshot, job, of.eligibility.places, grants),
-        )
-        of.spent += 1
-        if of.ledger.exceeded_limit(subject, wanted) is not None:
+        subject, wanted = LimitSubject(job.user, job.account, job.qos), _demand(state, job, grants)
+        state.spent += 1
+        if state.ledger.exceeded_limit(subject, wanted) is not None:
             return None
-        if of.backfill.relocate_conflicting(grants, ends) is None:
-            of.ledger.take(subject, wanted)
-            of.backfill.start(grants, ends)
+        if state.backfill.relocate_conflicting(grants, ends) is None:
+            state.ledger.take(subject, wanted)
+            state.backfill.start(grants, ends)
             return grants[0]
     return None
 
@@ -330,19 +322,18 @@ def ends_of(job: RunningJob) -> EndTimes:
     return EndTimes(by_limit, by_limit)
 
 
-def wanted_by(snapshot: Snapshot, job: RunningJob, places: dict[str, int], grants: tuple[Grant, ...]) -> LimitDemand:
+def _demand(state: PassState, job: RunningJob, grants: tuple[Grant, ...]) -> LimitDemand:
     """The demand on limits for more GPUs until the job's end."""
-    amounts = amounts_of(grants, snapshot.nodes, places) | {"jobs": 0}
-    billing = billing_of(snapshot.policy.billing, amounts, snapshot.limits.usage_factor(job.qos))
-    left_s = None if job.ends_at is None else int(max(0.0, job.ends_at - snapshot.now))
-    return LimitDemand(amounts, hours(billing, left_s))
+    amounts = amounts_of(grants, state.snapshot.nodes, state.eligibility.places) | {"jobs": 0}
+    left_s = None if job.ends_at is None else int(max(0.0, job.ends_at - state.snapshot.now))
+    return LimitDemand(amounts, hours(state.billing(amounts, job.qos), left_s))
 
 
-def _wanted_there(of: SchedulingPass, place: int, waiting: list[PendingJob]) -> int:
+def _wanted_there(state: PassState, place: int, waiting: list[PendingJob]) -> int:
     """Mask of the node's GPUs that a pending job could use."""
-    found, node = 0, of.snapshot.nodes[place]
+    found, node = 0, state.snapshot.nodes[place]
     for job in waiting:
-        if place in of.eligibility.eligible_nodes(job.shape).feasible.tolist():
+        if place in state.eligibility.eligible_nodes(job.shape).feasible.tolist():
             for shape in every_shape(job.shape):
                 found |= node.fitting_mask(*shape.gpu_kind)
         if found == node.gpu_mask:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gq.model.account import PreemptMode, QosInfo
 from gq.model.ids import JobId
+from gqd.sched.cycle.state import PassState
 from gqd.sched.preemption.reclaim import gpus_of
 from gqd.sched.preemption.timeslice import (
     OF_GANG,
@@ -37,9 +37,6 @@ from gqd.sched.snapshot.model import PendingJob, RunningJob, Snapshot
 from gqd.state.index.queue import Floats
 
 _KNOWN = RESTRICTIONS | {"is_dense", "roles"}
-
-if TYPE_CHECKING:
-    from gqd.sched.cycle.scheduling_pass import SchedulingPass
 
 
 def that_give_turns(jobs: Iterable[RunningJob], known: Mapping[str, QosInfo]) -> list[RunningJob]:
@@ -128,13 +125,13 @@ class TimesliceVictims:
         """When the job may preempt at this price."""
         return pays_off_at(job.waits_since, price_gpu_s, wanted_in_all(job.shape)[0])
 
-    def least_price(self, of: SchedulingPass, job: PendingJob) -> float:
+    def least_price(self, state: PassState, job: PendingJob) -> float:
         """A lower bound in GPU-seconds on the price of any sufficient set of victims."""
         if not knows(_KNOWN, job.shape):
             return 0.0
         wanted = wanted_in_all(job.shape)[0]
-        places = of.eligibility.available(job, of.snapshot.now)
-        free = of.backfill.now.gpu_counts[places]
-        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= of.eligibility.most_gpus)
+        places = state.eligibility.available(job, state.snapshot.now)
+        free = state.backfill.now.gpu_counts[places]
+        is_on_one = job.shape.nodes_max == 1 or (job.shape.is_dense and wanted <= state.eligibility.most_gpus)
         there = int(free.max(initial=0) if is_on_one else free.sum())
         return max(1, wanted - there) * self._least_lost_s
