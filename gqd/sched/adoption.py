@@ -6,29 +6,30 @@ The rules are those of the scheduling pass that made the plan, since the cluster
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
 from gq.model.account import NORMAL_QOS
 from gq.model.ids import AttemptId, JobId
 from gq.model.resource import Grant, gpus_in
-from gqd.sched.backfill.windows import BackfillProfile
+from gqd.sched.backfill.planned_starts import PlannedStarts
 from gqd.sched.cycle.lending import borrower_view, may_borrow
 from gqd.sched.limits.ledger import Ledger, LimitSubject
 from gqd.sched.placement.placement import is_possible
 from gqd.sched.preemption.nominations import as_preempted, keep, with_nominations, without_nomination
 from gqd.sched.preemption.partial_release import as_pseudo_job, grant_of
-from gqd.sched.preemption.preempt import apart_from_reserved, gone_at, is_beside, preempted_by, preemptible_jobs
+from gqd.sched.preemption.preempt import PreemptionPlanner, gone_at, is_beside, preemption_planner
 from gqd.sched.preemption.reclaim import OverQuota
 from gqd.sched.preemption.suspend_victims import counts_on, give, without_lent
-from gqd.sched.preemption.timeslice import Contender, has_used_first_quantum, holders_of, sliceable_at
-from gqd.sched.preemption.timeslice_victims import that_give_turns
+from gqd.sched.preemption.timeslice import Contender, has_used_first_quantum
+from gqd.sched.reasons.eligibility import EligibilityCache
 from gqd.sched.reservation.scope import active, inside, outside, with_running
-from gqd.sched.reservation.windows import is_too_long, masks_of, named_by, named_wait, windows_of
-from gqd.sched.snapshot.model import Nomination, Overlay, ReservedOccurrence, RunningJob, Snapshot
-from gqd.sched.timeline.timeline import EndTimes, Timeline, release_of
+from gqd.sched.reservation.windows import is_too_long, masks_of, named_by, named_wait
+from gqd.sched.snapshot.model import Nomination, ReservedOccurrence, RunningJob, Snapshot
+from gqd.sched.timeline.timeline import EndTimes
 from gqd.state.index.tally import account_path
-from gqd.state.plan import Preemption, Shrink, Start
+from gqd.state.plan import Preemption, Start
 from gqd.state.records import mask_of
 
 
@@ -47,13 +48,19 @@ class StartRequest(NamedTuple):
     """Run time of the job's earlier attempts."""
 
 
-class _Scope(NamedTuple):
+class _Scope:
     """The resources that are open to one class of jobs: outside reservations, inside one, or to borrowers."""
 
-    view: Snapshot
-    backfill: BackfillProfile
-    available: dict[str, int]
-    """Index of each node, by its name, on which jobs may start."""
+    def __init__(self, view: Snapshot) -> None:
+        self.view = view
+        self.backfill = PlannedStarts(view, EligibilityCache(view.nodes, view.policy)).backfill
+        self.available = {node.name: index for index, node in enumerate(view.nodes) if not node.unavailable}
+        """Index of each node, by its name, on which jobs may start."""
+
+    @cached_property
+    def planner(self) -> PreemptionPlanner | None:
+        """The planner that knows which jobs may be preempted; None: no job may be."""
+        return preemption_planner(self.view, self.view.qos)
 
     def take(self, grants: tuple[Grant, ...], ends: EndTimes) -> bool:
         """Take the grants if they are free and a job on them delays nothing; return whether they are taken."""
@@ -102,8 +109,6 @@ class PlanValidator:
         """Scope of the jobs that may borrow reserved resources."""
         self._going: set[JobId] = set()
         """Victims of the preemptions admitted so far."""
-        self._given: dict[tuple[AttemptId, str], int] = {}
-        """Mask of the GPUs that an elastic job, which continues, is to release on a node: (attempt, node)."""
         self._borrowed = OverQuota(snapshot.limits)
 
     def admit(self, start: Start, job: StartRequest) -> bool:
@@ -131,76 +136,48 @@ class PlanValidator:
         The preemptions of a plan come after its starts.
         """
         scope = self._scope_of(preemption.reservation, preemption.occurrence, job)
-        if scope is None:
+        if scope is None or scope.planner is None:
             return False
-        victims, parts = self._victims(scope, preemption, job), self._parts(scope, preemption)
-        if victims is None or parts is None:
+        victims, parts = self._victims(scope.planner, preemption, job), self._parts(scope.planner, preemption)
+        if len(victims) < len(preemption.victims) or len(parts) < len(preemption.shrinks):
             return False
         ends = [gone_at(victim, self._snapshot.now) for victim in victims]
         ends += [shrink.ends_at for shrink in preemption.shrinks]
         claim = _claim_of(preemption, job, max(ends, default=self._snapshot.now))
         if not scope.keep(claim, [*victims, *parts], _ends_of(claim)):
             return False
-        self._going |= {victim.job_id for victim in victims}
-        for shrink in preemption.shrinks:
-            key = shrink.attempt_id, shrink.node
-            self._given[key] = self._given.get(key, 0) | mask_of(shrink.gpus)
+        victim_ids = {victim.job_id for victim in victims}
+        scope.planner.forget(victim_ids, preemption.shrinks)
+        self._going |= victim_ids
         return True
 
-    def _parts(self, scope: _Scope, preemption: Preemption) -> list[RunningJob] | None:
-        """Return what elastic jobs release for the preemptor; None: one of them may not release it."""
-        elastic_jobs = (running for running in scope.view.running if running.resize_bounds is not None)
-        givers = {AttemptId(running.job_id, running.attempt): running for running in elastic_jobs}
+    def _victims(self, planner: PreemptionPlanner, preemption: Preemption, job: StartRequest) -> list[RunningJob]:
+        """Return the victims that the job may preempt; none, if it may not reclaim all of them that it has to."""
+        subject, rules = LimitSubject(job.user, job.account, job.qos), self._snapshot.policy.scheduling
+        is_owner = Ledger(self._snapshot.limits).is_guaranteed(subject, gpus_in(preemption.grants))
+        owner = job.account if preemption.is_reclaim and is_owner else None
+        taker = Contender(job.since, has_used_first_quantum(job.ran_s, rules), len(preemption.grants) > 1)
+        may = planner.victims_of(job.qos, taker, owner)
+        others = (other for other in planner.preemptible if other.job_id in may and other.job_id not in self._going)
+        victims = [other for other in others if AttemptId(other.job_id, other.attempt) in preemption.victims]
+        reclaimed = [victim for victim in victims if may[victim.job_id] is not None]
+        return victims if self._borrowed.take(reclaimed, job.account) else []
+
+    def _parts(self, planner: PreemptionPlanner, preemption: Preemption) -> list[RunningJob]:
+        """Return the parts that elastic jobs may release for the preemptor: what they still have beyond their minimum.
+
+        A victim of an earlier preemption releases none.
+        """
         parts = []
         for shrink in preemption.shrinks:
-            giver = givers.get(shrink.attempt_id)
-            if giver is None or giver.job_id in self._going or not self._may_give(giver, shrink):
-                return None
-            parts.append(as_pseudo_job(giver, grant_of(shrink), shrink.ends_at, preemption.job_id))
+            part = planner.releasable.get((shrink.attempt_id.job_id, shrink.node))
+            bounds = None if part is None or part.job_id in self._going else part.resize_bounds
+            if part is None or bounds is None or bounds.generation != shrink.generation:
+                continue
+            is_same = part.attempt == shrink.attempt_id.attempt and shrink.is_node == (bounds.share is not None)
+            if is_same and not mask_of(shrink.gpus) & ~mask_of(part.grants[0].gpus):
+                parts.append(as_pseudo_job(part, grant_of(shrink), shrink.ends_at, preemption.job_id))
         return parts
-
-    def _may_give(self, giver: RunningJob, shrink: Shrink) -> bool:
-        """Return whether the elastic job still has what it is to release, and beyond its minimum."""
-        resize_bounds = giver.resize_bounds
-        if resize_bounds is None or resize_bounds.generation != shrink.generation:
-            return False
-        if resize_bounds.share is not None:
-            return (
-                shrink.is_node
-                and shrink.node in resize_bounds.joined
-                and (shrink.attempt_id, shrink.node) not in self._given
-            )
-        if giver.grants[0].node != shrink.node:
-            return False
-        unavailable = mask_of(resize_bounds.least) | self._given.get((shrink.attempt_id, shrink.node), 0)
-        return not mask_of(shrink.gpus) & ~(mask_of(giver.grants[0].gpus) & ~unavailable)
-
-    def _victims(self, scope: _Scope, preemption: Preemption, job: StartRequest) -> list[RunningJob] | None:
-        """Return the victims; None: one of them may not be preempted."""
-        view, victim_ids = scope.view, set(preemption.victims)
-        victims = [
-            running
-            for running in view.running
-            if AttemptId(running.job_id, running.attempt) in victim_ids
-            and running.job_id not in self._going
-            and all(AttemptId(running.job_id, running.attempt) != attempt_id for attempt_id, _ in self._given)
-        ]
-        victims = apart_from_reserved(view, preemptible_jobs(victims, view.qos, view.now, view.inside))
-        names = preempted_by(job.qos, view.qos)
-        borrowers = [] if view.inside is None else [victim.job_id for victim in victims if victim.is_borrowing]
-        others = [victim for victim in victims if victim.qos not in names and victim.job_id not in borrowers]
-        reclaimed = [] if _give_turns(view, others, preemption, job) else others
-        if len(victims) < len(victim_ids) or not self._may_reclaim(reclaimed, preemption, job):
-            return None
-        return victims
-
-    def _may_reclaim(self, victims: Sequence[RunningJob], preemption: Preemption, job: StartRequest) -> bool:
-        """Return whether the job may reclaim guaranteed GPUs from all of these victims."""
-        if not victims:
-            return True
-        subject = LimitSubject(job.user, job.account, job.qos)
-        is_owner = Ledger(self._snapshot.limits).is_guaranteed(subject, gpus_in(preemption.grants))
-        return preemption.is_reclaim and is_owner and self._borrowed.take(victims, job.account)
 
     def _scope_of(self, reservation: str, occurrence: int, job: StartRequest) -> _Scope | None:
         """Return the scope in which the job is to start; None: it may not start there."""
@@ -211,12 +188,12 @@ class PlanValidator:
         if booked is None or not self._may_be_inside(booked, job):
             return None
         if key not in self._inside:
-            self._inside[key] = _scope(inside(self._current(), booked))
+            self._inside[key] = _Scope(inside(self._current(), booked))
         return self._inside[key]
 
     def _outside_scope(self) -> _Scope:
         if self._outside is None:
-            self._outside = _scope(outside(self._current()))
+            self._outside = _Scope(outside(self._current()))
         return self._outside
 
     def _borrower_scope(self, job: StartRequest) -> _Scope | None:
@@ -227,7 +204,7 @@ class PlanValidator:
         if job.reservation or not may_borrow(job.qos, self._snapshot.qos):
             return None
         if self._lent is None:
-            self._lent = _scope(borrower_view(self._current()))
+            self._lent = _Scope(borrower_view(self._current()))
             self._outside, self._inside = None, {}
         return self._lent
 
@@ -259,26 +236,6 @@ class PlanValidator:
         """Return the snapshot with all jobs started so far; nominated jobs, which all come first, count as running."""
         self._snapshot, self._started = with_running(with_nominations(self._snapshot), self._started), []
         return self._snapshot
-
-
-def _scope(view: Snapshot) -> _Scope:
-    node_indices = {node.name: index for index, node in enumerate(view.nodes)}
-    backfill = BackfillProfile(Overlay.of(view), node_indices)
-    if view.booked:
-        ends = ((running.ends_at, running.grants) for running in view.running if not running.is_stranded)
-        endings = (release_of(max(view.now, at), node_indices, grants) for at, grants in ends if at is not None)
-        timeline = Timeline(backfill.now, node_indices, view.now, endings)
-        backfill.book(windows_of(view.booked, node_indices, view.now, timeline))
-    return _Scope(view, backfill, {node.name: index for index, node in enumerate(view.nodes) if not node.unavailable})
-
-
-def _give_turns(view: Snapshot, victims: Sequence[RunningJob], preemption: Preemption, job: StartRequest) -> bool:
-    """Return whether time slicing is on and lets the job preempt all of these victims now."""
-    rules = view.policy.scheduling
-    if rules.preempt != "turns" or len(that_give_turns(victims, view.qos)) < len(victims):
-        return False
-    taker = Contender(job.since, has_used_first_quantum(job.ran_s, rules), len(preemption.grants) > 1)
-    return bool((sliceable_at(holders_of(victims, rules), taker) <= view.now).all())
 
 
 def _claim_of(preemption: Preemption, job: StartRequest, until: float) -> Nomination:

@@ -64,7 +64,10 @@ class SchedulingPass:
     def __init__(self, state: PassState, preempts: bool = True) -> None:
         """`preempts`: False if no job may preempt others in this pass."""
         self.state = state
-        self.preemption_planner = preemption_planner(state.snapshot, state.scan.columns) if preempts else None
+        columns = state.scan.columns
+        present = np.flatnonzero(np.bincount(columns.qos, minlength=len(columns.names_of_qos)))
+        names = [columns.names_of_qos[code] for code in present.tolist()]
+        self.preemption_planner = preemption_planner(state.snapshot, names) if preempts else None
         self.auto_throttle = AutoThrottle()
         self.runs_into: dict[JobId, RunsIntoReservation] = {}
         """Jobs that fit, but would still run when reserved resources must be clear → that reservation."""
@@ -75,7 +78,7 @@ class SchedulingPass:
         self._slots = starvation_guards(state.scheduling)
         self._in_partition: dict[str, Booleans] = {}
         if self.preemption_planner is not None:
-            state.scan.exempt(self.preemption_planner.who())
+            state.scan.exempt(self.preemption_planner.may_preempt(columns))
 
     # ── the order ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,6 +36,7 @@ from gqd.sched.preemption.resize import (
     shrinks_of,
 )
 from gqd.sched.preemption.suspend_victims import parkable
+from gqd.sched.preemption.timeslice import Contender, has_used_first_quantum
 from gqd.sched.preemption.timeslice_victims import TimesliceVictims
 from gqd.sched.preemption.victim_bound import GpusAt, gpus_at, promising_nodes
 from gqd.sched.preemption.victims import Candidate, Cost, PlacementQuery, VictimSet, as_suspended, choose, cost_of
@@ -92,14 +93,12 @@ def preemptible_jobs(
     ]
 
 
-def preemption_planner(snapshot: Snapshot, columns: PendingColumns) -> PreemptionPlanner | None:
-    """The preemption planner of a pass; None: no pending job could preempt any job."""
-    present = np.flatnonzero(np.bincount(columns.qos, minlength=len(columns.names_of_qos)))
-    names = [columns.names_of_qos[one] for one in present.tolist()]
+def preemption_planner(snapshot: Snapshot, names: Iterable[str]) -> PreemptionPlanner | None:
+    """The preemption planner for pending jobs of the QOS `names`; None: they could not preempt any job."""
     reach = {name: preempted_by(name, snapshot.qos) for name in names}
     wanted, borrowed = frozenset().union(*reach.values()), None
     is_lent = snapshot.inside is not None and any(one.is_borrowing for one in snapshot.running)
-    takes_turns = snapshot.policy.scheduling.preempt == "turns" and len(columns.qos) > 0
+    takes_turns = snapshot.policy.scheduling.preempt == "turns" and len(reach) > 0
     spare = releasable_parts(snapshot)
     if snapshot.limits.has_guarantees:
         borrowed = OverQuota(snapshot.limits, snapshot.gives_back)
@@ -111,7 +110,7 @@ def preemption_planner(snapshot: Snapshot, columns: PendingColumns) -> Preemptio
     there = apart_from_reserved(snapshot, preemptible_jobs(asked, known, now, inside))
     turns = TimesliceVictims(snapshot, there) if takes_turns else None
     is_any = bool(there or takes_turns or spare)
-    return PreemptionPlanner(columns, reach, there, borrowed, inside, turns, spare) if is_any else None
+    return PreemptionPlanner(reach, there, borrowed, inside, turns, spare) if is_any else None
 
 
 def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[RunningJob]:
@@ -144,7 +143,7 @@ class _Barrier:
     masks: dict[int, tuple[int, int]]
 
 
-_May: TypeAlias = dict[JobId, tuple[str, ...] | None]
+MayPreempt: TypeAlias = dict[JobId, tuple[str, ...] | None]
 """Victims that a job may preempt: None if its QOS allows it, else the accounts from which the victim is reclaimed."""
 
 
@@ -174,7 +173,6 @@ class PreemptionPlanner:
 
     def __init__(
         self,
-        columns: PendingColumns,
         reach: Mapping[str, frozenset[str]],
         there: list[RunningJob],
         borrowed: OverQuota | None,
@@ -183,10 +181,11 @@ class PreemptionPlanner:
         spare: Mapping[SpareKey, RunningJob] | None = None,
     ) -> None:
         """`spare`: the resources that elastic jobs could release."""
-        self._spare = dict(spare or {})
-        self._columns = columns
+        self.releasable = dict(spare or {})
+        """The parts that elastic jobs can still release."""
         self._reach = reach
-        self._there = there
+        self.preemptible = there
+        """The jobs that some job may still preempt."""
         self._there_of_qos = {one.qos for one in there}
         self._borrowed = borrowed
         self._inside = inside
@@ -199,10 +198,10 @@ class PreemptionPlanner:
         self._vain: dict[_Key, float] = {}
         """Failed searches, with the shortest time limit of the jobs concerned."""
 
-    def who(self) -> Booleans:
+    def may_preempt(self, columns: PendingColumns) -> Booleans:
         """Mask by queue index: the job may preempt some job."""
-        columns, there = self._columns, self._there_of_qos
-        if self._turns is not None or self._spare:
+        there = self._there_of_qos
+        if self._turns is not None or self.releasable:
             return np.ones(len(columns.qos), np.bool_)
         may = [not there.isdisjoint(self._reach.get(name, ())) for name in columns.names_of_qos]
         which = np.array(may, np.bool_)[columns.qos]
@@ -215,7 +214,7 @@ class PreemptionPlanner:
     @property
     def _has_lent(self) -> bool:
         """Whether a running job borrows from the reservation of this pass."""
-        return self._inside is not None and any(self._is_lent(one) for one in self._there)
+        return self._inside is not None and any(self._is_lent(one) for one in self.preemptible)
 
     def decide(self, state: PassState, place: int, job: PendingJob) -> bool:
         """Plan preemption for all pending tasks of the job; False: it waits for something else."""
@@ -288,8 +287,8 @@ class PreemptionPlanner:
     def _may_use_spare(self, job: PendingJob) -> bool:
         """Whether parts of elastic jobs could help the job; most elastic jobs release no CPUs."""
         if wanted_in_all(job.shape)[0]:
-            return bool(self._spare)
-        return any(one.grants[0].cpus for one in self._spare.values())
+            return bool(self.releasable)
+        return any(one.grants[0].cpus for one in self.releasable.values())
 
     def _is_before_turn(self, state: PassState, place: int) -> bool:
         """Whether the job precedes the one at which the previous pass stopped; half of the budget is for jobs from
@@ -299,18 +298,18 @@ class PreemptionPlanner:
             self._goes_on_at = -1 if at is None else state.scan.index_of(at) or -1
         return place < self._goes_on_at
 
-    def _who_may_go(self, state: PassState, job: PendingJob) -> _May:
-        names, may = self._reach.get(job.qos, frozenset()), _May()
+    def victims_of(self, qos: str, taker: Contender, owner: str | None) -> MayPreempt:
+        """The jobs that a job of this QOS may preempt; `owner`: its account, if the job may reclaim GPUs for it."""
+        names, may = self._reach.get(qos, frozenset()), MayPreempt()
         if self._inside is not None or not names.isdisjoint(self._there_of_qos):
-            may = {one.job_id: None for one in self._there if one.qos in names or self._is_lent(one)}
-        if self._borrowed is not None and state.is_guaranteed_round:
-            for one in self._there:
-                reclaimable_from = None if one.job_id in may else self._borrowed.reclaimable_from(one, job.account)
+            may = {job.job_id: None for job in self.preemptible if job.qos in names or self._is_lent(job)}
+        if self._borrowed is not None and owner is not None:
+            for job in self.preemptible:
+                reclaimable_from = None if job.job_id in may else self._borrowed.reclaimable_from(job, owner)
                 if reclaimable_from is not None:
-                    may[one.job_id] = reclaimable_from
+                    may[job.job_id] = reclaimable_from
         if self._turns is not None:
-            givers = self._turns.givers_to(job, state.eligibility.kind_of(job.shape).is_wide)
-            may |= {one: None for one in givers if one not in may}
+            may |= {job_id: None for job_id in self._turns.givers_to(taker) if job_id not in may}
         return may
 
     def _is_lent(self, job: RunningJob) -> bool:
@@ -318,12 +317,14 @@ class PreemptionPlanner:
 
     def _find(self, state: PassState, job: PendingJob) -> _Found:
         """Find victims; no job is stopped if releases by elastic jobs suffice."""
-        may = self._who_may_go(state, job)
-        spare = list(self._spare.values()) if self._may_use_spare(job) else []
+        is_wide = state.eligibility.kind_of(job.shape).is_wide
+        taker = Contender(job.since, has_used_first_quantum(job.ran_s, state.scheduling), is_wide)
+        may = self.victims_of(job.qos, taker, job.account if state.is_guaranteed_round else None)
+        spare = list(self.releasable.values()) if self._may_use_spare(job) else []
         spare = [one for one in spare if _is_gone_in_time(state.snapshot, one, job)]
         if spare and (found := self._search(state, job, spare, may)) is not None:
             return found
-        there = [one for one in self._there if one.job_id in may]
+        there = [one for one in self.preemptible if one.job_id in may]
         if job.last_start_at is not None:
             there = [one for one in there if _is_gone_in_time(state.snapshot, one, job)]
         if there and not spare and (later := self._too_early(state, job)):
@@ -332,7 +333,7 @@ class PreemptionPlanner:
             return _Found(None, skip_planned_starts=True)
         return self._search(state, job, [*spare, *there], may) or _Found(None)
 
-    def _search(self, state: PassState, job: PendingJob, there: list[RunningJob], may: _May) -> _Found | None:
+    def _search(self, state: PassState, job: PendingJob, there: list[RunningJob], may: MayPreempt) -> _Found | None:
         """Search for victims, leaving out those with the longest notice as long as their notice is in the way.
 
         None: the job has no room even without all of them.  A result without victims means that they would leave too
@@ -398,7 +399,7 @@ class PreemptionPlanner:
         state: PassState,
         job: PendingJob,
         there: Iterable[RunningJob],
-        may: _May,
+        may: MayPreempt,
         barrier: _Barrier,
         places: Integers,
     ) -> VictimSet | None:
@@ -431,7 +432,7 @@ class PreemptionPlanner:
         return choice if is_free else None
 
     def _candidates(
-        self, state: PassState, there: Iterable[RunningJob], may: _May, wish: PlacementQuery, barrier: _Barrier
+        self, state: PassState, there: Iterable[RunningJob], may: MayPreempt, wish: PlacementQuery, barrier: _Barrier
     ) -> list[Candidate]:
         """The running jobs that hold something the job could use."""
         here = set(wish.places.tolist())
@@ -497,7 +498,7 @@ class PreemptionPlanner:
             self._borrowed.take(taken_back, job.account)
         claim = _claim(state, job, choice)
         state.decided.append(Decided(claim, victims, shrinks))
-        self._forget(victims, shrinks)
+        self.forget(victims, shrinks)
         going = given(as_preempted(snapshot.running, victims, job.job_id, snapshot.now), shrinks, job.job_id)
         running = keep(state.backfill.now, going, claim, snapshot.now)
         state.snapshot = replace(snapshot, running=running)
@@ -523,21 +524,21 @@ class PreemptionPlanner:
             all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in shrinks)})
             state.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
 
-    def _forget(self, victims: Collection[JobId], shrinks: Iterable[Shrink]) -> None:
+    def forget(self, victims: Collection[JobId], shrinks: Iterable[Shrink]) -> None:
         """Remove the victims and the released parts; a job that releases a part is not stopped in the same plan, nor
         the reverse."""
         shrinks = list(shrinks)
         givers = {one.attempt_id.job_id for one in shrinks}
-        self._there = [one for one in self._there if one.job_id not in victims and one.job_id not in givers]
-        self._there_of_qos = {one.qos for one in self._there}
-        self._spare = {key: one for key, one in self._spare.items() if one.job_id not in victims}
+        self.preemptible = [one for one in self.preemptible if one.job_id not in victims and one.job_id not in givers]
+        self._there_of_qos = {one.qos for one in self.preemptible}
+        self.releasable = {key: one for key, one in self.releasable.items() if one.job_id not in victims}
         for shrink in shrinks:
             key = shrink.attempt_id.job_id, shrink.node
             self._known.pop(key, None)
             self._gpus.pop(key, None)
-            left = remainder_after(self._spare.pop(key), shrink)
+            left = remainder_after(self.releasable.pop(key), shrink)
             if left is not None:
-                self._spare[key] = left
+                self.releasable[key] = left
 
 
 # ── what may be used ──────────────────────────────────────────────────────────────────────────────────────────

@@ -80,11 +80,10 @@ class TimesliceVictims:
     def _least_lost_s(self) -> float:
         return least_lost_s(self._there, self._rules, self._now)
 
-    def givers_to(self, job: PendingJob, is_gang: bool) -> list[JobId]:
+    def givers_to(self, taker: Contender) -> list[JobId]:
         """The jobs that this one may preempt now."""
         if not self._jobs:
             return []
-        taker = Contender(job.since, has_used_first_quantum(job.ran_s, self._rules), is_gang)
         may = sliceable_now(self._now_told, taker) & self._is_there
         return [self._ids[one] for one in may.nonzero()[0].tolist()]
 
