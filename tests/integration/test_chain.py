@@ -101,7 +101,7 @@ def test_a_job_can_wait_for_one_that_only_the_database_remembers(private_cluster
 
     await_state(cluster, after_good, "COMPLETED")
     story = why(cluster, after_bad)
-    assert (story["reason"], f"job {bad} was to end well" in story["why"]) == ("DependencyNeverSatisfied", True)
+    assert (story["reason"], f"job {bad} had to succeed" in story["why"]) == ("DependencyNeverSatisfied", True)
     assert unknown.returncode == 1 and "job 999" in unknown.stderr and "hint:" in unknown.stderr
     cluster.ok("gqctl", "update", after_bad, f"dependency=afterany:{bad}")
     await_state(cluster, after_bad, "COMPLETED")
