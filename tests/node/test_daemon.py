@@ -240,7 +240,7 @@ def test_a_node_that_is_removed_ends_what_it_runs_though_it_does_not_listen_befo
 
             assert node.wait() == 1
             assert not Path(f"/proc/{pid}").exists()
-            assert "nothing of a job is left on this node" in node.log()
+            assert "all jobs of this node have ended" in node.log()
         finally:
             node.close()
             controller.close()

@@ -196,7 +196,7 @@ def test_a_daemon_of_an_ordinary_user_runs_nothing_of_others(
             asked.close()
         return ""
 
-    why = f"gqnode on n1 runs as uid 1001 and cannot become another user: it runs no job of tester (uid {uid})"
+    why = f"gqnode on n1 runs as uid 1001 and cannot become another user: it runs no jobs of tester (uid {uid})"
     assert asyncio.run(ask()) == (why if is_refused else "")
 
 

@@ -162,7 +162,7 @@ def test_limits_and_a_load_are_heeded(days: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        ((), "`gqsim` needs --trace or --replay, and one of them", "--help"),
+        ((), "`gqsim` needs exactly one of --trace and --replay", "--help"),
         (("--trace", "/nowhere/t.csv"), "/nowhere/t.csv cannot be read: No such file or directory", "--trace names"),
         (("--trace", WEEK, "extra"), "unexpected argument `extra`", "--trace"),
         (("--trace", WEEK, "--policy", "fito"), "`--policy`: `fito` is no policy", "did you mean `fifo`?"),

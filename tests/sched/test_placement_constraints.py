@@ -319,7 +319,7 @@ def test_counts_say_how_many_nodes_there_are_where_nothing_else_does() -> None:
     [
         ({"constraint": "a&"}, "--constraint=a&: at position 3"),
         ({"prefer": "a*2"}, "--prefer=a*2: counts"),
-        ({"prefer": "[a|b]"}, "go with --constraint only"),
+        ({"prefer": "[a|b]"}, "are valid in --constraint only"),
         ({"min_gpu_mem_mib": 100}, "--min-gpu-mem is of GPUs"),
         ({"switches": 0}, "--switches=0 is less than 1"),
         ({"is_dense": True}, "--fill-nodes deals out --gpus"),

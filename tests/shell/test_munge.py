@@ -318,7 +318,7 @@ def test_a_key_that_is_revoked_is_a_strangers_from_then_on_and_the_trail_says_so
         await shared.ask(wire.RevokeKey(public=keys.public.decode()))
         assert await is_stranger(link)
         [told] = await shared.audit("NoIntroduction")
-        assert told.detail == "its key is not valid any more"
+        assert told.detail == "its key is no longer valid"
 
     played(munged, scenario)
 
