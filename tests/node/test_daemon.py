@@ -300,7 +300,7 @@ def test_a_second_daemon_of_the_same_name_is_refused(
 
     assert second.wait() == 1
 
-    assert "error: a gqnode for n1 runs already" in node.log()
+    assert "error: a gqnode for n1 is already running" in node.log()
     controller.hear(lambda: controller.heartbeats >= 2)
 
 

@@ -86,7 +86,7 @@ def test_memory_that_nobody_is_to_watch_is_not_watched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", LEVELS)
 def test_a_demanded_level_that_cannot_be_had_is_an_error_with_the_way_out(tmp_path: Path, function: str) -> None:
-    with pytest.raises(IsolationError, match=f"`{function}` by `cgroup2` cannot be had") as refusal:
+    with pytest.raises(IsolationError, match=f"`{function}` by `cgroup2` is not available") as refusal:
         chosen(tmp_path, {function: "cgroup2"})
 
     assert refusal.value.hint == f"set {function} = 'auto' to use what is available"
@@ -107,7 +107,7 @@ def test_a_way_to_isolate_that_does_not_exist_is_refused_with_the_nearest(tmp_pa
 
 
 def test_a_function_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsolationError, match="`network` is no function"):
+    with pytest.raises(IsolationError, match="`network` is not an isolation function"):
         chosen(tmp_path, {"network": "none"})
 
 

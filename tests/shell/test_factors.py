@@ -81,4 +81,4 @@ def test_a_factor_that_fails_on_a_real_queue_counts_as_nothing_and_is_named_once
     guarded = GuardedFactor("mine", factor)
 
     assert guarded(sample(7)).tolist() == guarded(sample(7)).tolist() == [0.0] * 7
-    assert [record.getMessage().startswith("the factor mine") for record in caplog.records] == [True]
+    assert [record.getMessage().startswith("the priority factor mine") for record in caplog.records] == [True]
