@@ -168,7 +168,11 @@ def test_limits_and_a_load_are_heeded(days: str, capsys: pytest.CaptureFixture[s
         (("--trace", WEEK, "--policy", "fito"), "`--policy`: `fito` is not a policy", "did you mean `fifo`?"),
         (("--trace", WEEK, "--policy", "/nowhere/p.toml"), "/nowhere/p.toml cannot be read", "--policy names"),
         (("--trace", WEEK, "--set", "order"), "`--set`: `order` is not TABLE.KEY=VALUE", "scheduler.order=arrival"),
-        (("--trace", WEEK, "--set", "sched.order=x"), "`--set`: `sched` is not a scheduling table", "there are scheduler, priority"),
+        (
+            ("--trace", WEEK, "--set", "sched.order=x"),
+            "`--set`: `sched` is not a scheduling table",
+            "there are scheduler, priority",
+        ),
         (("--trace", WEEK, "--set", "scheduler.ordr=x"), "`scheduler.ordr` is not a setting", "did you mean `order`?"),
         (("--trace", WEEK, "--set", "scheduler.order=x"), "`scheduler.order` `x` is none of", ""),
         (("--trace", WEEK, "--variant", "fuor"), "week.cluster.json has no variant `fuor`", "did you mean `four`?"),
