@@ -55,7 +55,7 @@ def test_who_finds_no_room_before_it_is_over_is_not_told_that_it_was_deleted() -
     on.start(submit(gpus=4, time_limit_s=3500, reservation="talk"))
     job_id = on.start(submit(gpus=2, time_limit_s=1800, reservation="talk"))
     told: StartEstimate = on.starts()[job_id]
-    assert told.never == "it names reservation `talk`, and that ends before the job could start in it"
+    assert told.never == "it names reservation `talk`, and that is over before it could start there"
 
 
 # ── too big ───────────────────────────────────────────────────────────────────────────────────────────────────
