@@ -63,7 +63,9 @@ def serve(
 @app.command()
 def init(
     context: typer.Context,
-    start: Annotated[bool, typer.Option("--start", help="Start gqd, now and at every boot, and make a token.")] = False,
+    start: Annotated[
+        bool, typer.Option("--start", help="Start gqd, now and at every boot, and create a token.")
+    ] = False,
     cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Name of the cluster (gq).")] = "",
     listen: Annotated[
         str,
@@ -74,9 +76,9 @@ def init(
     address: Annotated[
         str, typer.Option("--address", metavar="HOST", help="How other hosts reach this one (its name).")
     ] = "",
-    node: Annotated[str, typer.Option("--node", metavar="NAME", help="This host runs jobs, too, as this node.")] = "",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="Run jobs on this host, too, as this node.")] = "",
     user: Annotated[
-        str, typer.Option("--user", metavar="NAME", help="System user that gqd runs as, made if missing (gq).")
+        str, typer.Option("--user", metavar="NAME", help="System user that gqd runs as, created if missing (gq).")
     ] = "",
 ) -> None:
     """Set up this host as the controller of a cluster for all users, as root: gq.toml, keys, state directory.
@@ -94,7 +96,9 @@ def _init(context: typer.Context, options: InitOptions, is_start: bool) -> None:
 
     directory, config_path = context.obj
     if directory:
-        raise UsageError("contradiction", "`gqd init` makes no private cluster", "`gq up` does; leave out --dir")
+        raise UsageError(
+            "contradiction", "`gqd init` does not create a private cluster", "use `gq up`, or leave out --dir"
+        )
     location = system_location(config_path or SYSTEM_CONFIG)
     config, is_new = host.set_up(location, options)
     done = "is set up" if is_new else "was set up already"
@@ -116,7 +120,7 @@ def _init(context: typer.Context, options: InitOptions, is_start: bool) -> None:
 @app.command()
 def keygen(
     context: typer.Context,
-    node: Annotated[str, typer.Option("--node", metavar="NAME", help="Make the keys of this node instead.")] = "",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="Create the keys of this node instead.")] = "",
 ) -> None:
     """Make CURVE keys: the controller's, or with --node those of a node that may then join.
 

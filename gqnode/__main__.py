@@ -84,12 +84,12 @@ def join(
     address: Annotated[
         str, typer.Option("--address", metavar="HOST", help="How other nodes reach this one (as the controller does).")
     ] = "",
-    login: Annotated[bool, typer.Option("--login", help="Refuse, unless the token is one for a login node.")] = False,
+    login: Annotated[bool, typer.Option("--login", help="Refuse a token that is not for a login node.")] = False,
     step_listen: Annotated[
         str,
         typer.Option("--step-listen", metavar="tcp://ADDRESS:PORT", help="For gqrun of other hosts (tcp://*:7134)."),
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Also if this host is a node already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Join even if this host is already a node.")] = False,
     start: Annotated[bool, typer.Option("--start", help="Start gqnode, now and at every boot.")] = False,
 ) -> None:
     """This host becomes a node of a cluster, as root, with a token of `gqctl token create`.
@@ -130,15 +130,15 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
         typer.echo(f"warning: {job_tmp.shared(location.state_dir)}", err=True)
     kind = "login node" if node.login else "node"
     if had_settings:
-        typer.echo(f"what {location.config_path} said before is in {location.config_path}.old", err=True)
+        typer.echo(f"the old {location.config_path} is saved as {location.config_path}.old", err=True)
     if written.dropped:
-        typer.echo(f"warning: it does not say any more: {', '.join(written.dropped)}", err=True)
+        typer.echo(f"warning: the new file lacks: {', '.join(written.dropped)}", err=True)
     typer.echo(f"{kind} {joined.node} of cluster {joined.cluster}: {location.config_path}, {location.keys_dir}")
     if is_start:
         log = service.start(
             service.NODE, location, lambda: host.is_part_of_cluster(location, joined.node), wish.is_anew
         )
-        typer.echo(f"gqnode runs; its log: {log}" if log else "gqnode runs already")
+        typer.echo(f"gqnode runs; its log: {log}" if log else "gqnode is already running")
     else:
         typer.echo("next:\n  gqnode start")
         typer.echo("or, where systemd runs, now and at every boot:\n  gq install-service --node --start")
@@ -147,7 +147,7 @@ def _join(context: typer.Context, wish: Wish, token_file: str, is_start: bool) -
 @app.command()
 def leave(
     context: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="End the jobs that run here.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="End the jobs that run on this node.")] = False,
 ) -> None:
     """This host is no node any more: the counterpart of join, as root.
 
@@ -160,7 +160,7 @@ def leave(
 
     name, directory, config = context.obj
     if directory:
-        raise UsageError("contradiction", "a private cluster is left with `gq down`", "leave out --dir")
+        raise UsageError("contradiction", "`gq down` stops a private cluster", "leave out --dir")
     for line in host.leave(system_location(config or SYSTEM_CONFIG), lambda config: _own_node(config, name), force):
         typer.echo(line)
 
@@ -229,7 +229,7 @@ def _run(name: str, location: Location, spawner: Spawner) -> int:
     try:
         return asyncio.run(_serve(_equip(location, config, node, str(spool_root), spawner)))
     finally:
-        logging.getLogger("gqnode").info("node %s ends; its jobs go on", node.name)
+        logging.getLogger("gqnode").info("node %s stops; its jobs continue", node.name)
         Path(location.lock_path(f"gqnode-{node.name}")).unlink(missing_ok=True)
         for lock in locks:
             os.close(lock)
@@ -248,9 +248,9 @@ def _own_node(config: Config, name: str) -> NodeSettings:
     if len(found) == 1:
         return found[0]
     if not config.nodes:
-        raise Refusal("no_node", f"{config.path} has no [[node]]", "`gqnode join` makes this host one")
+        raise Refusal("no_node", f"{config.path} has no [[node]]", "`gqnode join` makes this host a node")
     names = ", ".join(node.name for node in config.nodes)
-    raise Refusal("which_node", f"{config.path} has several nodes ({names}), none of them `{host}`", "give --name")
+    raise Refusal("which_node", f"{config.path} has several nodes ({names}), none named `{host}`", "give --name")
 
 
 def _make_spool_root(location: Location, name: str) -> Path:
@@ -274,8 +274,8 @@ def _hold_locks(location: Location, spool_root: Path, name: str) -> tuple[int, i
     from gq.host.files import hold_lock
 
     def refusal(pid: str) -> Refusal:
-        hint = "`gqnode stop` ends it" if not location.is_private else "`gq down` ends it, and the jobs with it"
-        return Refusal("node_runs", f"a gqnode for {name} runs already (process {pid})", hint)
+        hint = "`gqnode stop` stops it" if not location.is_private else "`gq down` stops it and its jobs"
+        return Refusal("node_runs", f"a gqnode for {name} is already running (process {pid})", hint)
 
     make_run_dir(location)
     return (

@@ -73,9 +73,9 @@ def set_up(location: Location, wish: InitOptions) -> tuple[Config, bool]:
     """Set up the host; returns the configuration, and whether anything was changed.  Raises `Refusal`."""
     if os.geteuid() != 0:
         hint = (
-            f"{SYSTEM_CONFIG} is there already: `gqinfo` shows the cluster"
+            f"{SYSTEM_CONFIG} already exists: `gqinfo` shows the cluster"
             if has_system_cluster()
-            else ("run it as root; or `gq up`, which needs no rights, starts a cluster for you alone")
+            else ("run it as root; or start a cluster for yourself with `gq up`, without root")
         )
         raise Refusal("needs_root", "`gqd init` sets up this host for all users, as root", hint)
     if Path(location.config_path).exists():
@@ -122,8 +122,8 @@ def _give_user(location: Location, config: Config, user: str) -> tuple[Config, b
     if named and user not in ("", named):
         raise Refusal(
             "other_shape",
-            f"{config.path} is there already and does not say --user {user} (but {named})",
-            "change the file and restart gqd, or leave the option out",
+            f"{config.path} already exists with user {named}, not --user {user}",
+            "change the file and restart gqd, or leave out the option",
         )
     if not (named or user):
         return config, False
@@ -170,7 +170,7 @@ def _check_is_controller(location: Location, config: Config) -> None:
         raise Refusal(
             "is_node",
             f"this host is a node of another controller, by {location.config_path}",
-            f"remove {location.config_path} and {location.keys_dir} if it is to be a controller instead",
+            f"remove {location.config_path} and {location.keys_dir} to make it a controller instead",
         )
 
 
@@ -181,11 +181,11 @@ def _check_complete(location: Location, config: Config, wish: InitOptions) -> No
             return  # serves this host alone
         raise Refusal(
             "other_config",
-            f"{path} is there already and has no [controller] listen, so no other host could join",
-            f'add listen = "{DEFAULT_LISTEN}" to it, or move it away',
+            f"{path} already exists without [controller] listen, so no other host could join",
+            f'add listen = "{DEFAULT_LISTEN}" to it, or move the file away',
         )
     if not key.exists():
-        raise Refusal("incomplete", f"{path} is there already, and {key} is not", "`gqd keygen` makes the key")
+        raise Refusal("incomplete", f"{path} already exists, and {key} does not", "`gqd keygen` creates the key")
     read_keys(key)
 
 
@@ -198,8 +198,8 @@ def _check_wish(config: Config, wish: InitOptions) -> None:
         if wanted and wanted != there:
             raise Refusal(
                 "other_shape",
-                f"{config.path} is there already and does not say {option} {wanted} (but {there})",
-                "change the file and run `gqd restart`, or leave the option out",
+                f"{config.path} already exists with {option[2:]} {there}, not {wanted}",
+                "change the file and run `gqd restart`, or leave out the option",
             )
 
 
@@ -209,8 +209,8 @@ def _check_no_other(location: Location) -> None:
     for database in (path for path in (Path(one, _DATABASE) for one in directories) if path.exists()):
         raise Refusal(
             "other_state",
-            f"{database} is there, the queue of a cluster, and {location.config_path} is not",
-            f"bring back {location.config_path}, or move {database} away",
+            f"{database}, the queue of a cluster, exists without {location.config_path}",
+            f"restore {location.config_path}, or move {database} away",
         )
 
 
@@ -377,12 +377,12 @@ def _how_to_join(config: Config, token: Path | None) -> str:
         return f"""\
 next, here:
   gqd init --start
-then, for each host that is to be a node, with a token of its own:
+then, for each host to add as a node, with its own token:
   gqctl token create | ssh root@HOST {join} --start"""
     return f"""\
-{token} is a token: with it one host may join, within an hour.
-Bring it there, and join there as root:
+{token} is a token: one host may join with it, within an hour.
+Copy it to that host, and join there as root:
   scp -p {token} root@HOST:token
   {join} --token-file token --start
-or both in one line, for each host that is to be a node:
+or both in one line, for each host to add as a node:
   gqctl token create | ssh root@HOST {join} --start"""

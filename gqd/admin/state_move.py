@@ -47,7 +47,7 @@ def refuse_running(location: Location) -> None:
     locks = (location.lock_path("gqd"), f"{location.state_dir}/gq.db.lock")
     pid = next((pid for lock in locks if (pid := lock_holder(lock)) is not None), None)
     if pid is not None:
-        hint = "`gqd stop`, then this command again; jobs go on meanwhile"
+        hint = "run `gqd stop`, then this command again; jobs continue meanwhile"
         raise Refusal("gqd_runs", f"gqd runs (process {pid}), and its state cannot be moved", hint)
 
 
@@ -55,7 +55,7 @@ def _refuse_second(path: Path, directory: Path) -> None:
     """Refuse if both directories have this database; an interrupted move leaves no such pair."""
     if Path(directory, path.name).exists():
         raise Refusal(
-            "other_state", f"{path} is there, and {directory / path.name} too", f"move one of them away, with {path}-*"
+            "other_state", f"{path} and {directory / path.name} both exist", f"move one of them away, with {path}-*"
         )
 
 

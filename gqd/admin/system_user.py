@@ -74,7 +74,7 @@ def become(user: str) -> None:
     if os.geteuid() == 0:
         _give_up_root(account)
     if ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise Refusal("no_new_privs", "this kernel does not let gqd give up its rights (PR_SET_NO_NEW_PRIVS)")
+        raise Refusal("no_new_privs", "this kernel does not let gqd drop its privileges (PR_SET_NO_NEW_PRIVS)")
 
 
 def _refuse_other_user(config: Config, account: pwd.struct_passwd) -> None:
@@ -91,10 +91,10 @@ def account_of(user: str) -> pwd.struct_passwd:
     try:
         account = pwd.getpwnam(user)
     except KeyError:
-        hint = "`gqd init` makes it; or name an account that exists"
+        hint = "`gqd init` creates it; or name an account that exists"
         raise Refusal("unknown_user", f"[controller] user: this host has no user `{user}`", hint) from None
     if account.pw_uid == 0:
-        hint = f'write user = "{ROOT_USER}" where gqd is to run as root'
+        hint = f'write user = "{ROOT_USER}" to run gqd as root'
         raise UsageError("bad_config", f"[controller] user: `{user}` has uid 0", hint)
     return account
 
@@ -103,8 +103,8 @@ def _refuse_old_state(location: Location) -> None:
     """Refuse to start while a queue is left in root's directory, since a new, empty one would replace it."""
     left = next(iter(state_files(location.state_dir)), None)
     if left is not None:
-        hint = "`gqd init` gives it to the user of [controller] and keeps all jobs"
-        raise Refusal("state_of_root", f"{left} is still where gqd kept it as root", hint)
+        hint = "`gqd init` moves it to the user of [controller] and keeps all jobs"
+        raise Refusal("state_of_root", f"{left} is still in the directory that gqd used as root", hint)
 
 
 def state_files(state_dir: str) -> list[Path]:
@@ -191,8 +191,8 @@ def ensure_user(user: str, home: Path) -> pwd.struct_passwd:
     if user == DEFAULT_USER and account.pw_uid > _MAX_SYSTEM_UID:
         raise Refusal(
             "not_system_user",
-            f"user {user} exists and is no system account (uid {account.pw_uid})",
-            "name another for gqd with --user",
+            f"user {user} exists and is not a system account (uid {account.pw_uid})",
+            "name another user for gqd with --user",
         )
     return account_of(user)
 
@@ -214,15 +214,15 @@ def _add_user(user: str, home: Path) -> None:
     elif program := shutil.which("adduser"):
         words = [program, "-S", "-D", "-H", "-h", str(home), "-s", _no_shell()]
     else:
-        hint = "make one by the means of this host, and name it with --user"
-        raise Refusal("no_useradd", f"{names} cannot be made: there is no useradd", hint)
+        hint = "create one with the tools of this host, and name it with --user"
+        raise Refusal("no_useradd", f"{names} cannot be created: this host has no useradd", hint)
     done = subprocess.run([*words, user], capture_output=True, text=True)
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
         raise Refusal(
             "no_user_made",
-            f"{names} cannot be made: {Path(program).name} says: {said[:200]}",
-            "make one by the means of this host, and name it with --user; --user=root lets gqd run as root",
+            f"{names} cannot be created: {Path(program).name} failed: {said[:200]}",
+            "create one with the tools of this host, and name it with --user; --user=root runs gqd as root",
         )
 
 

@@ -173,7 +173,7 @@ _COPIED = tuple(
 """Attributes that a shape has as they were requested."""
 _NOT_WITH_A_RANGE = ("ntasks_per_gpu", "gpus_per_node", "gpus_per_task", "mem_per_gpu_mib", "is_exclusive", "is_dense")
 _INSTEAD = {
-    "mem_per_gpu_mib": "memory in use cannot be taken back: say with --mem what the job has, however many GPUs it has",
+    "mem_per_gpu_mib": "memory in use cannot be taken back: give --mem, which does not depend on the number of GPUs",
 }
 
 
@@ -183,12 +183,12 @@ def _on_one_node(request: ResourceRequest) -> ResourceRequest:
     gpu_range = f"--gpus={min_gpus}-{max_gpus}"
     if not 1 <= min_gpus <= max_gpus:
         raise Refusal(
-            "contradiction", f"{gpu_range} is no range of GPUs", "say the least, at least 1, and the most: 1-8"
+            "contradiction", f"{gpu_range} is not a range of GPUs", "give a minimum of at least 1 and a maximum: 1-8"
         )
     nodes = max(request.nodes_min or 1, request.nodes_max or 1, len(request.nodelist))
     if nodes > 1:
-        hint = "leave out --nodes; over several nodes a job keeps what it starts with: give one number of GPUs"
-        raise Refusal("contradiction", f"{gpu_range} is of jobs on one node, and this one asks for {nodes}", hint)
+        hint = "leave out --nodes, or give one number of GPUs: a job on several nodes keeps its GPUs"
+        raise Refusal("contradiction", f"{gpu_range} is for jobs on one node, and this job asks for {nodes}", hint)
     for field in _NOT_WITH_A_RANGE:
         if getattr(request, field):
             hint = _INSTEAD.get(field, "leave it out, or give one number of GPUs")
@@ -207,17 +207,17 @@ def _on_min_nodes(request: ResourceRequest) -> ResourceRequest:
     """Return an elastic request for a range of nodes as one for its minimum; refuse what excludes a range."""
     min_nodes, max_nodes = request.nodes_min or 1, request.nodes_max or 0
     if min_nodes >= max_nodes:
-        hint = "say the least, with which it starts, and the most: --nodes=1-4 --elastic"
-        raise Refusal("contradiction", "--elastic is of jobs that ask for a range of nodes", hint)
+        hint = "give the minimum, with which it starts, and the maximum: --nodes=1-4 --elastic"
+        raise Refusal("contradiction", "--elastic is for jobs that ask for a range of nodes", hint)
     for field, option in _NOT_WITH_ELASTIC.items():
         if getattr(request, field):
-            hint = "say what it has on each of its nodes: --gpus-per-node, --ntasks-per-node"
+            hint = "give the resources of each node: --gpus-per-node, --ntasks-per-node"
             if field == "switches":
-                hint = "leave it out: nodes come from wherever they are idle"
+                hint = "leave it out: any idle node may join the job"
             raise Refusal("contradiction", f"--elastic and {option} exclude each other", hint)
     counts = _constraint("--constraint", request.constraint)
     if counts.counts or counts.kinds:
-        hint = "say what each node must be"
+        hint = "give one constraint for all nodes"
         message = f"--elastic and counts in --constraint={request.constraint[:60]} exclude each other"
         raise Refusal("contradiction", message, hint)
     return msgspec.structs.replace(request, nodes_max=min_nodes)
@@ -260,9 +260,9 @@ def _with_roles(
 def _refuse_bad_roles(request: ResourceRequest) -> None:
     """Refuse roles with bad names, and options that a job with roles can only give for each role."""
     if request.most_gpus is not None:
-        raise Refusal("contradiction", "a range of GPUs is of a job without roles, on one node", "give one number")
+        raise Refusal("contradiction", "a range of GPUs is for a job without roles, on one node", "give one number")
     if request.is_elastic:
-        raise Refusal("contradiction", "--elastic is of a job without roles", "leave it out")
+        raise Refusal("contradiction", "--elastic is for a job without roles", "leave it out")
     try:
         check_roles(role.name for role in request.roles)
     except ValueError as error:
@@ -271,7 +271,7 @@ def _refuse_bad_roles(request: ResourceRequest) -> None:
     own = [field for field in RoleRequest.__struct_fields__ if getattr(request, field) != getattr(_NOTHING, field)]
     if own:
         name = _option(own[0])
-        raise Refusal("contradiction", f"{name} and --role exclude each other", "say it of each role")
+        raise Refusal("contradiction", f"{name} and --role exclude each other", "give it for each role")
 
 
 def _by_gpus(request: ResourceRequest) -> ResourceRequest:
@@ -343,7 +343,7 @@ def _nodes(request: ResourceRequest) -> tuple[int, int]:
     counts = _constraint("--constraint", request.constraint)
     _constraint("--prefer", request.prefer, may_count=False)
     if (count := max((term.nodes for term in counts.counts), default=0)) > nodes_max:
-        message = f"--constraint={request.constraint} wants {count} nodes of a kind, --nodes allows {nodes_max}"
+        message = f"--constraint={request.constraint} needs {count} nodes of a kind, --nodes allows {nodes_max}"
         raise Refusal("contradiction", message)
     if named > nodes_max:
         message = f"--nodelist names {named} nodes, --nodes allows {nodes_max}"
@@ -360,8 +360,8 @@ def _constraint(option: str, text: str, may_count: bool = True) -> Constraint:
         hint = "for example ib&cuda>=12.4, rack1|rack2, ib*2, [rack1|rack2]; see gqsub(1)"
         raise Refusal("bad_constraint", f"{option}={text[:60]}: {error}", hint) from None
     if not may_count and (constraint.counts or constraint.kinds):
-        message = f"{option}={text[:60]}: counts (`*N`) and `[a|b]` go with --constraint only"
-        raise Refusal("bad_constraint", message, "say what each node should be")
+        message = f"{option}={text[:60]}: counts (`*N`) and `[a|b]` are valid in --constraint only"
+        raise Refusal("bad_constraint", message, "give one preference for all nodes")
     return constraint
 
 
@@ -392,7 +392,7 @@ def _enough_nodes(
 def _refuse_too_thin(what: str, count: int, nodes: int) -> None:
     if nodes > count:
         message = f"{count} {what if count > 1 else what[:-1]} cannot be spread over {nodes} nodes"
-        raise Refusal("contradiction", message, "every node gets one at least")
+        raise Refusal("contradiction", message, "every node gets at least one")
 
 
 def _exactly(total: int, per_unit: int, total_name: str, unit_name: str, units: int = 1) -> int:
@@ -422,15 +422,15 @@ def _refuse_nonsense(request: ResourceRequest) -> None:
             wrong = f"less than {minimum}" if value < minimum else f"more than {_MAXIMUM.get(field, ANY_NUMBER)}"
             raise Refusal("bad_count", f"{_option(field)}={value} is {wrong}")
     if request.nodes_max is not None and request.nodes_max < (request.nodes_min or 1):
-        raise Refusal("bad_count", f"--nodes={request.nodes_min}-{request.nodes_max} has its ends the wrong way round")
+        raise Refusal("bad_count", f"--nodes={request.nodes_min}-{request.nodes_max} is reversed")
     memory = (request.mem_per_node_mib, request.mem_per_cpu_mib, request.mem_per_gpu_mib)
     if sum(value is not None for value in memory) > 1:
         raise Refusal("contradiction", "--mem, --mem-per-cpu and --mem-per-gpu exclude each other", "give one of them")
     has_gpus = bool(request.gpus or request.gpus_per_node or request.gpus_per_task)
     if request.min_gpu_mem_mib and not has_gpus:
-        raise Refusal("contradiction", "--min-gpu-mem is of GPUs, and the job asks for none", "add --gpus")
+        raise Refusal("contradiction", "--min-gpu-mem needs GPUs, and the job asks for none", "add --gpus")
     if request.is_dense and (not request.gpus or request.gpus_per_node or request.gpus_per_task or request.ntasks):
-        message = "--fill-nodes deals out --gpus, and not with --ntasks, --gpus-per-node or --gpus-per-task"
+        message = "--fill-nodes needs --gpus without --ntasks, --gpus-per-node or --gpus-per-task"
         raise Refusal("contradiction", message, "give --gpus alone")
     both = sorted(set(request.nodelist) & set(request.exclude))
     if both:

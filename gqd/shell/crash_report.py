@@ -10,7 +10,7 @@ from gqd.state.input import ClientRequest, Input, NodeReport
 
 def log_crash(input: Input, cluster: Cluster) -> None:
     """Log what may help to understand the failure; the events are in the database."""
-    LOG.critical("the controller could not handle this, and ends: %s", _outline(input))
+    LOG.critical("the controller could not handle this input and stops: %s", _outline(input))
     for job_id in _job_ids(input):
         job = cluster.jobs.get(job_id)
         LOG.critical("job %d: %r", job_id, job, extra={"fields": {"job": job_id}})

@@ -124,7 +124,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         listeners.open()
         stack.enter_context(_pid_file(Path(location.state_dir, "gqd.pid")))
         fields = {"cluster": config.cluster, "doors": location.run_dir, "is_shared": policy.is_shared}
-        LOG.info("gqd serves", extra={"fields": fields})
+        LOG.info("gqd is ready", extra={"fields": fields})
         trial = asyncio.create_task(log_if_broken(hook_settings(config)))
         stack.callback(trial.cancel)
         retention = asyncio.create_task(Retention(store, blobs, config.history).run())
@@ -134,7 +134,7 @@ async def serve(location: Location, config: Config, store: Store, blobs: BlobSto
         finally:
             await reloader.close()
             await hook.close()
-        LOG.info("gqd ends", extra={"fields": {"cluster": config.cluster}})
+        LOG.info("gqd stops", extra={"fields": {"cluster": config.cluster}})
 
 
 def _loaded(store: Store) -> Cluster:
@@ -181,7 +181,7 @@ def run(location: Location, config: Config) -> int:
     except GqError as error:
         return complain(error)
     except Exception:
-        LOG.critical("gqd ends, because it may not go on", exc_info=True)
+        LOG.critical("gqd stops because of an error", exc_info=True)
         return 1
     return 0
 

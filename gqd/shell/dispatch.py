@@ -166,7 +166,7 @@ class EffectDispatcher:
 
     def _close(self, one: effect.CloseLink) -> None:
         self._links = {name: route for name, route in self._links.items() if route != one.route}
-        LOG.warning("a node was turned away: %s", one.why)
+        LOG.warning("a node was rejected: %s", one.why)
         self._tell(one.route, node.Unwelcome(why=one.why, is_removed=one.is_removed))
 
     def welcome_again(self) -> None:

@@ -40,18 +40,20 @@ def find_factors(weights: Mapping[str, float], installed: Iterable[EntryPoint]) 
 def _load(name: str, known: Mapping[str, EntryPoint]) -> PriorityFactor:
     if name not in known:
         close = nearest(name, list(known))
-        listed = f"installed are: {', '.join(sorted(known))}" if known else "none is installed"
+        listed = f"installed factors: {', '.join(sorted(known))}" if known else "no factor is installed"
         hint = f"did you mean `{close}`?" if close else f"{listed}; gq-scheduling(7) says how to add one"
-        raise UsageError("unknown_factor", f"[priority.factors] {name}: no package has a factor of this name", hint)
+        raise UsageError(
+            "unknown_factor", f"[priority.factors] {name}: no installed package provides this factor", hint
+        )
     try:
         factor: PriorityFactor = known[name].load()
     except Exception as error:
         message = f"[priority.factors] {name}: {known[name].value} cannot be loaded: {type(error).__name__}: {error}"
-        raise UsageError("bad_factor", message, "mend the package, or take the line out of gq.toml") from error
+        raise UsageError("bad_factor", message, "fix the package, or remove the line from gq.toml") from error
     wrong = violation(name, factor)
     if wrong:
         message = f"[priority.factors] {name}: {known[name].value}: {wrong}"
-        raise UsageError("bad_factor", message, "gq-scheduling(7) says what a factor keeps to")
+        raise UsageError("bad_factor", message, "gq-scheduling(7) lists the rules of a factor")
     return factor
 
 
@@ -69,6 +71,6 @@ class GuardedFactor:
             return np.asarray(self._factor(jobs), np.float64).reshape(count)
         except Exception as error:
             if not self._has_failed:
-                LOG.error("the factor %s of the priority fails and counts as 0: %s", self._name, error)
+                LOG.error("the priority factor %s failed and counts as 0: %s", self._name, error)
             self._has_failed = True
             return np.zeros(count)

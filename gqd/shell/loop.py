@@ -126,7 +126,7 @@ class Loop:
         now = self._clock.now()
         leapt_s = self._clock.take_leap_s()
         if leapt_s:
-            LOG.warning("the clock leapt forward by %.0f s", leapt_s)
+            LOG.warning("the clock jumped forward by %.0f s", leapt_s)
             inputs.insert(0, TimeLeapt(by_s=leapt_s))
         if self._is_tick_due(now):
             self._ticked_at = now

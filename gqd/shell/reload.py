@@ -98,13 +98,13 @@ class Reloader:
             hook = hook_settings(config)
             await try_hook(hook)
         except GqError as error:
-            LOG.error("gq.toml is not read again, and nothing has changed: %s", error)
+            LOG.error("gq.toml was not reloaded, and nothing has changed: %s", error)
             refused = ConfigRefused(code=error.code, message=error.message, hint=error.hint, request=request)
             self._inbox.put(refused)
             return
         text = what_changed(self._started, self._current, config)
         self._policy = msgspec.structs.replace(policy, **{name: getattr(self._policy, name) for name in _KEPT})
-        LOG.info("gq.toml was read again: %s", text)
+        LOG.info("gq.toml was reloaded: %s", text)
         self._adopt(self._current, config, self._policy, hook)
         self._current = config
         self._inbox.put(PolicyChanged(policy=self._policy, request=request, text=text))
@@ -114,11 +114,11 @@ def what_changed(started: Config, current: Config, fresh: Config) -> str:
     """A sentence: the settings that took effect, and those that wait for a restart of a daemon."""
     in_force = [key for key in _differences(current, fresh) if not _waits_for(key)]
     waiting = _differences(started, fresh)
-    parts = [f"in force: {_listed(in_force)}" if in_force else "nothing that takes effect at once has changed"]
+    parts = [f"in force: {_listed(in_force)}" if in_force else "no setting that takes effect at once has changed"]
     for daemon, where in (("gqd", ""), ("gqnode", " on the node's host")):
         keys = [key for key in waiting if _waits_for(key) == daemon]
         if keys:
-            parts.append(f"waits for `{daemon} restart`{where}: {_listed(keys)}")
+            parts.append(f"after `{daemon} restart`{where}: {_listed(keys)}")
     return "; ".join(parts)
 
 
@@ -134,7 +134,7 @@ def what_would_change(started: Config, current: Config, fresh: Config) -> str:
         keys = [key for key in (waiting if daemon else _differences(current, fresh)) if _waits_for(key) == daemon]
         lines += [title] if keys else []
         lines += [line for key in keys for line in _change(fresh, before, after, key)]
-    return "\n".join(lines) or "nothing would change"
+    return "\n".join(lines) or "no setting would change"
 
 
 _WHEN = {

@@ -50,7 +50,7 @@ class Retention:
         except StoreFailed:
             raise
         except Exception as error:
-            message = "old lines and scripts could not be removed; it is tried again: %s"
+            message = "old rows and scripts could not be removed; gqd will retry: %s"
             LOG.error(message, error, exc_info=not isinstance(error, GqError))
 
     async def forget_lines(self) -> None:
@@ -74,7 +74,7 @@ class Retention:
             last = page[-1]
             dropped += await self._drop_of(page, before)
         if dropped:
-            LOG.info("%d scripts and environments of jobs that ended long ago are dropped", dropped)
+            LOG.info("deleted %d scripts and environments of old jobs", dropped)
         return dropped
 
     async def _drop_of(self, page: tuple[str, ...], before: float) -> int:

@@ -68,8 +68,10 @@ def _zone(config: Config) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ValueError, LookupError, OSError):
-        message = f"{config.path}: `controller.time_zone` `{name}` is no time zone that this host knows"
-        raise UsageError("bad_config", message, "for example `Europe/Berlin`; /usr/share/zoneinfo has them") from None
+        message = f"{config.path}: `controller.time_zone` `{name}` is not a time zone of this host"
+        raise UsageError(
+            "bad_config", message, "for example `Europe/Berlin`; /usr/share/zoneinfo lists the zones"
+        ) from None
 
 
 def local_zone() -> tzinfo:

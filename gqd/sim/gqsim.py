@@ -47,9 +47,9 @@ NAMES_TOLD = 5
 
 
 def run(arguments: Arguments) -> int:
-    refuse_operands(arguments, "the trace is named with --trace")
+    refuse_operands(arguments, "give the trace with --trace")
     if arguments.has("trace") == arguments.has("replay"):
-        raise UsageError("missing_option", "`gqsim` needs --trace or --replay, and one of them", "`gqsim --help`")
+        raise UsageError("missing_option", "`gqsim` needs exactly one of --trace and --replay", "`gqsim --help`")
     _refuse_unwritable(arguments)
     from gqd.sim.replay import replay_own, replay_trace  # the scheduler, which help does without
     from gqd.sim.report import left_out, summary_of
@@ -71,7 +71,7 @@ def _tell_lost(name: str, lost: Sequence[LeftOut]) -> None:
         alike.setdefault(one.why, []).append(one.name)
     told = [_named(names, why) for why, names in list(alike.items())[:REASONS_TOLD]]
     others = sum(len(names) for names in list(alike.values())[REASONS_TOLD:])
-    more = f"; and {others} more for other reasons" if others else ""
+    more = f"; and {others} more jobs for other reasons" if others else ""
     jobs = "1 job was" if len(lost) == 1 else f"{len(lost)} jobs were"
     for line in folded(f"{name}: {jobs} dropped: {'; '.join(told)}{more}", sys.stderr):
         warn(line)

@@ -37,7 +37,7 @@ def read_history(controller: Client, since: float) -> History:
     """Read the jobs that started and ended since `since`; `Refusal` if there are none."""
     rows = [one for one in _jobs(controller, since) if _ran(one, since)]
     if not rows:
-        raise Refusal("no_history", "no job has started and ended in that time", "go back further with --since")
+        raise Refusal("no_history", "no job started and ended in that time", "go back further with --since")
     rows.sort(key=lambda one: (_came_at(one), one.job_id))
     jobs = [_sim_job(one) for one in rows]
     site = _site(controller, jobs)

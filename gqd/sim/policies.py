@@ -67,7 +67,9 @@ def _known(word: str) -> str:
     close = nearest(word, list(PRESETS))
     listed = ", ".join(f"`{name}`" for name in PRESETS)
     hint = f"did you mean `{close}`? " if close else ""
-    raise UsageError("unknown_policy", f"`--policy`: `{word}` is no policy", f"{hint}there are {listed}, and FILE.toml")
+    raise UsageError(
+        "unknown_policy", f"`--policy`: `{word}` is not a policy", f"{hint}there are {listed}, and FILE.toml"
+    )
 
 
 def _tables_of(path: Path) -> dict[str, Any]:
@@ -100,13 +102,13 @@ def _set(raw: dict[str, Any], change: str) -> None:
     if parts[0] not in TABLES:
         close = nearest(parts[0], list(TABLES))
         hint = (f"did you mean `{close}`? " if close else "") + f"there are {', '.join(TABLES)}"
-        raise UsageError("bad_value", f"`--set`: `{parts[0]}` is no table of scheduling", hint)
+        raise UsageError("bad_value", f"`--set`: `{parts[0]}` is not a scheduling table", hint)
     table = raw
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
             raise UsageError(
-                "bad_value", f"`--set`: `{change}` goes through `{part}`, which is no table", "see gq.toml(5)"
+                "bad_value", f"`--set`: `{change}` goes through `{part}`, which is not a table", "see gq.toml(5)"
             )
         table = inner
     table[parts[-1]] = _value_of(text.strip())

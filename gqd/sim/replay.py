@@ -36,7 +36,7 @@ DEFAULT_SINCE = "30d"
 
 def replay_trace(arguments: Arguments) -> list[Replay]:
     if arguments.has("since"):
-        raise UsageError("contradiction", "`--since` is for --replay; a trace is replayed as a whole")
+        raise UsageError("contradiction", "`--since` needs --replay; a trace is always replayed completely")
     words = arguments.words("policy") or ("default",)
     policies = read_policies(words, [given.value for given in arguments.every("set")])
     cluster = arguments.text("cluster")
@@ -45,7 +45,7 @@ def replay_trace(arguments: Arguments) -> list[Replay]:
     )
     jobs, dropped = those_that_fit(read.jobs, read.site)
     if not jobs:
-        message = f"none of the {len(dropped)} jobs of {arguments.text('trace')} fits into the cluster"
+        message = f"none of the {len(dropped)} jobs of {arguments.text('trace')} fits the cluster"
         raise UsageError("empty_trace", message, "see --variant and --cluster")
     jobs = _changed_jobs(arguments, jobs, read.site)
     return [_replay(arguments, read.site, one, jobs, dropped) for one in policies]
@@ -55,7 +55,9 @@ def replay_own(arguments: Arguments) -> list[Replay]:
     """The recorded history, and its jobs replayed under the present policy, a changed one, or others."""
     for name in ("cluster", "variant"):
         if arguments.has(name):
-            raise UsageError("contradiction", f"`--{name}` is for a trace; history is replayed on the cluster's nodes")
+            raise UsageError(
+                "contradiction", f"`--{name}` needs --trace; history is replayed on the cluster's own nodes"
+            )
     changes = [given.value for given in arguments.every("set")]
     words = arguments.words("policy")
     location = find_cluster(os.environ)

@@ -71,7 +71,7 @@ def summary_of(replay: Replay) -> Summary:
 def left_out(replay: Replay) -> list[LeftOut]:
     """All dropped jobs: left out before the replay, refused by the controller, or never ended."""
     lost = (
-        LeftOut(job.name, replay.run.refused.get(place, "it never came to its end"))
+        LeftOut(job.name, replay.run.refused.get(place, "it did not end within the replay"))
         for place, (job, end_s) in enumerate(zip(replay.jobs, replay.run.ends_s, strict=True))
         if math.isnan(end_s)
     )

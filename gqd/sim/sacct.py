@@ -37,7 +37,7 @@ def read_sacct(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], 
             continue
         values = line.split("|")
         if len(values) < len(header):
-            message = f"{path}:{count}: {len(values)} fields, and the header has {len(header)}"
+            message = f"{path}:{count}: {len(values)} fields; the header has {len(header)}"
             raise UsageError("bad_trace", message, "a line of sacct has a value for each field, even if it is empty")
         row = dict(zip(header, values, strict=False))
         if (job := _job(row, f"{path}:{count}", pool_of)) is not None:

@@ -47,8 +47,8 @@ def _row(line: str, place: str) -> dict[str, float]:
     except ValueError:
         values = []
     if len(values) < len(FIELDS):
-        rule = f"a line of SWF is {len(FIELDS)} numbers, -1 for what is not known"
-        raise UsageError("bad_trace", f"{place}: `{line.strip()[:60]}` is no job", rule)
+        rule = f"a line of SWF is {len(FIELDS)} numbers, -1 for unknown values"
+        raise UsageError("bad_trace", f"{place}: `{line.strip()[:60]}` is not a job", rule)
     return dict(zip(FIELDS, values, strict=False))
 
 

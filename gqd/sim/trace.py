@@ -64,7 +64,7 @@ def read_trace(path: Path, cluster: Path | None = None, variant: str | None = No
         case _:
             jobs = _read_csv(text, path, pool_of)
     if not jobs:
-        raise UsageError("empty_trace", f"{path} has no job", "a trace has a line for each job")
+        raise UsageError("empty_trace", f"{path} contains no job", "a trace has a line for each job")
     site = site_of(chosen.pools)
     return Trace(sorted(jobs, key=lambda job: job.submit_s), msgspec.structs.replace(site, setup=setup_for(jobs)))
 
@@ -114,7 +114,7 @@ def _variant(path: Path, cluster: Path | None, variant: str | None, swf: str) ->
     except (OSError, msgspec.DecodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).replace("`", "")
         raise UsageError(
-            "bad_cluster", f"{cluster} is no description of a cluster: {why}", "gqsim(1) shows one"
+            "bad_cluster", f"{cluster} is not a description of a cluster: {why}", "gqsim(1) shows an example"
         ) from None
     return _chosen(known, cluster, variant)
 
@@ -157,7 +157,7 @@ def _read_csv(text: str, path: Path, pool_of: Callable[[Callable[[str], str]], s
     lines = csv.DictReader(io.StringIO(text))
     missing = [name for name in COLUMNS if name not in (lines.fieldnames or ())]
     if missing:
-        rule = f"it needs {', '.join(COLUMNS)}; user, vc and requested_s may be there"
+        rule = f"it needs {', '.join(COLUMNS)}; user, vc and requested_s are optional"
         raise UsageError("bad_trace", f"{path} has no column `{missing[0]}`", rule)
     return [_job(row, f"{path}:{lines.line_num}", pool_of) for row in lines]
 

@@ -145,7 +145,7 @@ def those_that_fit(jobs: Iterable[SimJob], site: Site) -> tuple[list[SimJob], li
             why = f"it asks for {job.gpus} GPUs, partition {job.partition} has {width[job.partition]}"
             dropped.append(LeftOut(job.name, why))
         elif job.duration_s <= 0:
-            dropped.append(LeftOut(job.name, "it ran for no time"))
+            dropped.append(LeftOut(job.name, "its run time is 0"))
         else:
             kept.append(job)
     return kept, dropped

@@ -244,7 +244,7 @@ def damage_refused(path: str) -> Iterator[None]:
         raise GqError(
             "unreadable_row",
             f"{path} holds a row that this version of gq cannot read: {what}",
-            "start the version that wrote it, or restore a copy",
+            "start the version that wrote it, or restore a backup",
         ) from error
 
 
@@ -276,5 +276,5 @@ def in_use(path: str, pid: str) -> GqError:
     return GqError(
         "database_in_use",
         f"{path} is in use by another controller (process {pid})",
-        "stop that one first, or give this one a directory of its own",
+        "stop that controller first, or give this one its own directory",
     )

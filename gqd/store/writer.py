@@ -49,7 +49,7 @@ class GroupWriter(Generic[T]):
         try:
             await self._places.acquire()
         except asyncio.CancelledError:
-            self._fail(StoreFailed("commit_withdrawn", "a commit was given up before it was its turn"))
+            self._fail(StoreFailed("commit_withdrawn", "a commit was cancelled before it was written"))
             raise
         try:
             await self._enqueue(item)

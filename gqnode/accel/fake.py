@@ -53,7 +53,7 @@ class FakeAccelerators:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (f"{len(self._gpus)} GPUs are pretended",) if self._gpus else ()
+        return (f"{len(self._gpus)} GPUs are simulated",) if self._gpus else ()
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ def read_script(path: str) -> tuple[ScriptPoint, ...]:
             msgspec.json.decode(line, type=ScriptPoint) for line in Path(path).read_bytes().splitlines() if line.strip()
         )
     except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError("bad_script", f"the script of a pretended GPU, {path}, cannot be read: {error}") from error
+        raise UsageError("bad_script", f"the script of a simulated GPU, {path}, cannot be read: {error}") from error
     if any(later.at_s < point.at_s for point, later in pairwise(points)):
         raise UsageError("bad_script", f"{path}: the lines are not in the order of at_s")
     return points

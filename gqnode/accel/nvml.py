@@ -73,7 +73,7 @@ class NvmlAccelerators:
         self._devices = tuple(device for device in opened if device is not None)
         gpus = tuple(self._gpu(nvml, device) for device in self._devices)
         if not gpus and not self._notes:
-            self._notes.append("the NVIDIA driver is there, but it has no GPU")
+            self._notes.append("the NVIDIA driver is installed, but it reports no GPU")
         self._watch_xids(nvml)
         return gpus
 
@@ -116,7 +116,7 @@ class NvmlAccelerators:
         count = self._ask(nvml.nvmlDeviceGetCount) or 0
         if self._wanted is None:
             return list(range(count))
-        self._notes += [f"GPU {index} is configured, but is not there" for index in self._wanted if index >= count]
+        self._notes += [f"GPU {index} is configured, but does not exist" for index in self._wanted if index >= count]
         return sorted(index for index in self._wanted if index < count)
 
     def _open(self, nvml: ModuleType, index: int) -> _Device | None:
@@ -216,7 +216,7 @@ class NvmlAccelerators:
             try:
                 nvml.nvmlDeviceRegisterEvents(device.handle, kind, self._xid_events)
             except nvml.NVMLError as error:
-                self._notes.append(f"GPU {device.index}: Xid errors cannot be watched: {error}")
+                self._notes.append(f"GPU {device.index}: Xid errors cannot be monitored: {error}")
 
     def _new_xids(self, nvml: ModuleType) -> dict[int, list[int]]:
         """Return new Xid errors by GPU index, found by the device pointer: a broken GPU may give no name."""

@@ -50,7 +50,7 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_DISCONNECTED
 )
-_NEW_TOKEN = "`gqctl token create` on the controller makes another"
+_NEW_TOKEN = "`gqctl token create` on the controller creates another token"
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +98,11 @@ def join(location: Location, wish: Wish, token: Token) -> tuple[wire.Joined, Wri
         _pending_path(location, name).unlink()
         raise Refusal(
             "no_login_token",
-            f"the token lets {name} in as a node that runs jobs, not as a login node",
+            f"the token is for {name} as a node that runs jobs, not as a login node",
             f"on the controller: `gqctl node remove {name}`, `gqctl token create --login`; then join again",
         )
     if joined.node != name:
-        raise ProtocolError("unexpected_answer", f"the controller answered to {joined.node}, not to {name}")
+        raise ProtocolError("unexpected_answer", f"the controller answered for {joined.node}, not for {name}")
     return joined, _write(location, wish, joined, token.server_key, own_address)
 
 
@@ -118,7 +118,7 @@ def read_endpoint(text: str) -> Address:
     if match is None or not 1 <= int(match[2]) <= 65535:
         raise UsageError(
             "bad_value",
-            f"`{text}` is not where a controller listens",
+            f"`{text}` is not the address of a controller",
             "for example tcp://head:7133, as `gqctl token create` printed it",
         )
     return Address(text, match[1].strip("[]"), int(match[2]))
@@ -133,7 +133,7 @@ def host_name() -> str:
 def _checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise UsageError(
-            "bad_name", f"`{name}` cannot be a node's name", "give letters, digits, `.`, `_`, `-` by --name"
+            "bad_name", f"`{name}` cannot be a node's name", "give a name of letters, digits, `.`, `_`, `-` with --name"
         )
     return name
 
@@ -146,11 +146,15 @@ def read_token(path: str, stdin: int = 0) -> tuple[Token, str]:
         raise Refusal("no_token", f"{path} cannot be read: {error.strerror}", _NEW_TOKEN) from error
     with os.fdopen(descriptor, "rb") as file:
         if not path and file.isatty():
-            raise UsageError("no_token", "no token was given", "--token-file FILE, or `… | gqnode join …`")
+            raise UsageError(
+                "no_token", "no token was given", "give --token-file FILE, or pipe the token: `… | gqnode join …`"
+            )
         mode = os.fstat(descriptor).st_mode
         text = file.read(MAX_CHARACTERS).decode(errors="replace")
     is_open = stat.S_ISREG(mode) and mode & 0o077
-    return parse_token(text), f"{path or 'the token'} can be read by others: make it 0600, or remove it" * bool(is_open)
+    return parse_token(
+        text
+    ), f"{path or 'the token'} can be read by other users: change its mode to 0600, or remove it" * bool(is_open)
 
 
 def _check_fresh(location: Location, is_anew: bool) -> None:
@@ -161,20 +165,20 @@ def _check_fresh(location: Location, is_anew: bool) -> None:
     if config.client.controller is not None:
         raise Refusal(
             "is_client",
-            f"commands on this host go to {config.client.controller}, by [client] in {path}",
-            "remove it first",
+            f"commands on this host use {config.client.controller}, set by [client] in {path}",
+            "remove that table first",
         )
     names = ", ".join(node.name for node in config.nodes)
     if config.controller.listen is not None:
         raise Refusal(
             "is_controller",
-            f"this host is the controller of cluster {config.cluster}, by {path}",
-            "`gqd init --node NAME --start` makes it a node, too",
+            f"this host is the controller of cluster {config.cluster}, see {path}",
+            "`gqd init --node NAME --start` also makes it a node",
         )
     raise Refusal(
         "is_node",
-        f"this host is a node already ({names or 'of no name'} of cluster {config.cluster}), by {path}",
-        "if that is over: `gqctl node remove` on the controller, then join with --force",
+        f"this host is already a node ({names or 'unnamed'} of cluster {config.cluster}), by {path}",
+        "to join anew: `gqctl node remove` on the controller, then join with --force",
     )
 
 
@@ -193,7 +197,9 @@ def _own_address(address: Address) -> str:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
         raise Unreachable(
-            "no_such_host", f"the name {address.host} is not known here: {error.strerror}", "give its address instead"
+            "no_such_host",
+            f"the host name {address.host} cannot be resolved: {error.strerror}",
+            "give its IP address instead",
         ) from error
     family, kind, *_, socket_address = found[0]
     with socket.socket(family, kind) as probe:
@@ -206,7 +212,9 @@ def _own_address(address: Address) -> str:
 
 def _unreachable(address: Address, error: OSError) -> Unreachable:
     return Unreachable(
-        "unreachable", f"nobody opens at {address.endpoint}: {error.strerror}", "does gqd run there, and listen?"
+        "unreachable",
+        f"cannot connect to {address.endpoint}: {error.strerror}",
+        "check that gqd runs there and listens",
     )
 
 
@@ -222,13 +230,13 @@ def _ask(address: Address, token: Token, request: wire.Join) -> wire.Joined:
             if not talk.is_connected and waited_s > CONNECT_WITHIN_S:
                 raise Unreachable(
                     "unreachable",
-                    f"{address.host} does not answer at port {address.port}",
-                    "does a firewall let it through?",
+                    f"{address.host} does not answer on port {address.port}",
+                    "check the firewall",
                 )
     raise Unreachable(
         "timeout",
         f"the controller at {address.endpoint} did not answer within {JOIN_WITHIN_S:g} s",
-        "run the same command again: the token stays good",
+        "run the same command again: the token is still valid",
     )
 
 
@@ -276,12 +284,14 @@ class _JoinLink:
                     _diagnose(self._address)
             case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise Refusal(
-                    "token_refused", "the controller does not know this token: it is expired or revoked", _NEW_TOKEN
+                    "token_refused",
+                    "the controller does not know this token: it has expired or was revoked",
+                    _NEW_TOKEN,
                 )
             case _:
                 raise Refusal(
                     "wrong_controller",
-                    f"who listens at {self._address.endpoint} broke off: it is not the controller that made this token",
+                    f"{self._address.endpoint} closed the link: it is not the controller that created this token",
                     _NEW_TOKEN,
                 )
         return False

@@ -49,7 +49,9 @@ def leave(location: Location, own_node: Callable[[Config], NodeSettings], is_for
     if jobs and not is_forced:
         raise _jobs_run(node, jobs)
     if jobs and _daemon_pid(spool) is None:
-        raise Refusal("no_daemon", f"{_counted(jobs)} here, and no gqnode runs that could end it", "start it first")
+        raise Refusal(
+            "no_daemon", f"{_counted(jobs)} on this node, and gqnode is not running to end them", "start gqnode first"
+        )
     done = _ask_controller(location, node)
     _end_daemon(spool, config.timers.grace_s, has_jobs=bool(jobs))
     if late := _unended(spool):
@@ -62,7 +64,7 @@ def leave(location: Location, own_node: Callable[[Config], NodeSettings], is_for
 
 
 def _jobs_run(node: NodeSettings, jobs: list[str]) -> Refusal:
-    wait = f"`gqctl node drain {node.name}` keeps new ones away; --force ends what runs"
+    wait = f"`gqctl node drain {node.name}` keeps new jobs away; --force ends running jobs"
     return Refusal("jobs_run", f"{_counted(jobs)} on this node", wait)
 
 
@@ -135,7 +137,7 @@ def _await_end(spool: Path, within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while (pid := _daemon_pid(spool)) is not None:
         if time.monotonic() > deadline:
-            raise Refusal("not_ended", f"gqnode (process {pid}) has not ended in {within_s:g} s", "see its log")
+            raise Refusal("not_ended", f"gqnode (process {pid}) has not ended in {within_s:g} s", "check its log")
         time.sleep(_POLL_S)
 
 
@@ -158,7 +160,7 @@ def _text_without(config: Config, node: NodeSettings) -> str:
     text = without_node(Path(config.path).read_text("utf-8"), node.name)
     if text is None:
         raise Refusal(
-            "not_by_rule", f"the table of {node.name} in {config.path} is written in a way that cannot be taken out",
+            "not_by_rule", f"the table of {node.name} in {config.path} has a form that cannot be removed automatically",
             "write it as [[node]] with one key a line, or remove it by hand",
         )  # fmt: skip
     return text

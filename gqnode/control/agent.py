@@ -195,9 +195,9 @@ def _prepare(state: AgentState, order: Prepare, blobs: dict[str, bytes]) -> None
     elif state.is_over(attempt_id, launch.join):
         state.report(CellEmptied(attempt_id=attempt_id, join=launch.join))
     elif len(state.records) >= state.settings.attempts:
-        _refuse(state, attempt_id, launch.join, f"the node has {len(state.records)} attempts already, its limit")
+        _refuse(state, attempt_id, launch.join, f"the node has {len(state.records)} attempts, its maximum")
     elif missing := wanted - blobs.keys():
-        _refuse(state, attempt_id, launch.join, f"the order came without {len(missing)} of the blobs that it names")
+        _refuse(state, attempt_id, launch.join, f"the order lacks {len(missing)} of the blobs that it names")
     else:
         record = AttemptRecord(launch=launch, phase=Phase.PREPARING, time_limit_s=launch.time_limit_s)
         state.save(record, {digest: blobs[digest] for digest in sorted(wanted)})

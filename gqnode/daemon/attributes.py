@@ -123,7 +123,7 @@ class AttributeScript:
             while len(data) <= MAX_OUTPUT and (more := await process.stdout.read(MAX_OUTPUT + 1 - len(data))):
                 data += more
             if len(data) > MAX_OUTPUT:
-                raise ValueError(f"says more than {MAX_OUTPUT} bytes")
+                raise ValueError(f"printed more than {MAX_OUTPUT} bytes")
             if status := await process.wait():
                 raise ValueError(f"ended with status {status}")
             return data.decode("utf-8")
@@ -136,7 +136,7 @@ class AttributeScript:
         """Log an error once for each reason, since the script runs again and again."""
         if why != self._complaint:
             self._complaint = why
-            log.error("attribute_script %s: %s; what it said before holds", self._path, why)
+            log.error("attribute_script %s: %s; its previous output stays in force", self._path, why)
         return False
 
 
@@ -146,4 +146,4 @@ def check_trusted(path: str) -> None:
         found = place.stat()
         is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
         if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not is_sticky):
-            raise ValueError(f"{place} can be written by others than root and the daemon's user; it is not run")
+            raise ValueError(f"{place} can be written by users other than root and the daemon's; the script is not run")

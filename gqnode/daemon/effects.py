@@ -194,7 +194,7 @@ class Effects:
             self._cells[attempt_id] = await self._queues.in_thread(self._isolation.make, str(attempt_id), limits)
         except GqError as error:
             self._ports.release(attempt_id)
-            log.error("no cell: %s", error.message, extra=about(attempt_id))
+            log.error("the cell cannot be created: %s", error.message, extra=about(attempt_id))
             self._notify_agent(CellFailed(attempt_id=attempt_id, why=error.message))
         else:
             await self._gpu_cleanup.begin(attempt_id, launch.grant.gpus)
@@ -294,7 +294,7 @@ class Effects:
         record, shepherd = self._find(attempt_id), self._shepherds.shepherd_pid(attempt_id)
         is_still = partial(is_stopped_within_wait, self._isolation, cell, shepherd)
         if record is None or not await self._queues.in_thread(is_still):
-            log.warning("it does not stand still yet", extra=about(attempt_id))
+            log.warning("the suspended attempt still has running processes", extra=about(attempt_id))
             return
         samples = await self._gpu_cleanup.sample(record.launch.grant.gpus)
         self._notify_agent(CellFrozen(attempt_id=attempt_id, parked_at=parked_at, gpu_memory=gpu_memory(samples)))
@@ -403,7 +403,7 @@ class Effects:
         find = partial(elastic.gpu_users, action.gpus, self._context.gpus, samples, shepherd, marker)
         pids = await self._queues.in_thread(find)
         if pids:
-            log.info("%d processes still used GPUs that are to go", len(pids), extra=about(attempt_id))
+            log.info("killed %d processes that still used GPUs to be released", len(pids), extra=about(attempt_id))
             send_signal(pids, signal.SIGKILL)
         self._notify_agent(GpusTaken(attempt_id=attempt_id, generation=action.generation, is_done=not pids))
 
@@ -415,7 +415,7 @@ class Effects:
         try:
             await self._queues.in_thread(elastic.write, self._elastic_path(attempt_id), content, owner)
         except OSError as error:
-            log.error("the job's file of its GPUs cannot be written: %s", error, extra=about(attempt_id))
+            log.error("the job's file `gq.elastic` cannot be written: %s", error, extra=about(attempt_id))
 
     def _elastic_path(self, attempt_id: AttemptId) -> str:
         return elastic.path_of(self._context.run_dir, self._context.node, attempt_id)
@@ -445,12 +445,14 @@ class Effects:
         step_id = attach.step_id
         record = self._find(step_id.attempt_id)
         if record is None or step_id.step not in record.steps:
-            self._listener.refuse_client(step_id, "over", f"step {step_id} is over")
+            self._listener.refuse_client(step_id, "over", f"step {step_id} has ended")
             return False
         try:
             cell = await self._step_cell(step_id)
         except IsolationError as error:
-            log.error("no cell for step %s: %s", step_id, error.message, extra=about(step_id.attempt_id))
+            log.error(
+                "the cell of step %s cannot be created: %s", step_id, error.message, extra=about(step_id.attempt_id)
+            )
             self._listener.refuse_client(step_id, "no_cell", error.message)
             self._notify_agent(StepTasksEnded(step_id=step_id, exit=ExitStatus(code=1)))
             return False
@@ -472,7 +474,7 @@ class Effects:
         try:
             await self._queues.in_thread(self._isolation.remove, Cell(f"{attempt_id}.{ended.step_id.step}"))
         except IsolationError as error:  # it goes with the attempt's cell
-            log.warning("the cell of a step stays: %s", error.message, extra=about(attempt_id))
+            log.warning("the cell of a step cannot be removed: %s", error.message, extra=about(attempt_id))
         self._notify_agent(msgspec.structs.replace(ended, oom=is_oom))
 
 

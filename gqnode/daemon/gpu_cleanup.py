@@ -51,7 +51,7 @@ class GpuCleanup:
 def _left(samples: Sequence[GpuSample], before: dict[int, int]) -> str:
     for sample in samples:
         if dead := [process.pid for process in sample.processes if not Path(f"/proc/{process.pid}").exists()]:
-            return f"GPU {sample.index} still has a context of process {dead[0]}, which is gone"
+            return f"GPU {sample.index} still has a context of process {dead[0]}, which has ended"
         more_mib = (sample.memory_used_mib or 0) - before.get(sample.index, sample.memory_used_mib or 0)
         if more_mib > SLACK_MIB:
             return f"GPU {sample.index} holds {more_mib} MiB more than before the job"

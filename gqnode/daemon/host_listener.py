@@ -29,7 +29,7 @@ class CellsHandler(Protocol):
 def cells_for(handler: CellsHandler, wanted_uid: int, uid: int | None) -> wire.FromDoor:
     """Return what `uid` may know of the cells of `wanted_uid`; None: the caller is not authenticated."""
     if uid is None:
-        return wire.StepRefused(code="not_local", message="cells are shown only over the socket of this host")
+        return wire.StepRefused(code="not_local", message="cells are shown only on the socket of this host")
     if uid == ROOT_UID:
         return wire.Cells(cells=handler.cells(wanted_uid))
     if uid != wanted_uid:

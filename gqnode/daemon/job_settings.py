@@ -60,7 +60,7 @@ def check_private_tmp(node: NodeSettings, spool_root: str) -> None:
         return
     key = f"node.{node.name}.private_tmp"
     if why := job_tmp.why_not(spool_root):
-        raise UsageError("bad_config", f"{key}: {why}", "private_tmp = false: jobs share what the host has")
+        raise UsageError("bad_config", f"{key}: {why}", "with private_tmp = false jobs share the host's directories")
 
 
 def _check_seccomp(node: NodeSettings) -> None:
@@ -69,14 +69,18 @@ def _check_seccomp(node: NodeSettings) -> None:
         why = "the kernel filters system calls only of processes that cannot gain rights"
         raise UsageError("bad_config", f"{key}: {why}", "set no_new_privs = true, too")
     if why := seccomp.why_not():
-        raise UsageError("bad_config", f"{key}: {why}", "seccomp = false: jobs may call all of the kernel")
+        raise UsageError("bad_config", f"{key}: {why}", "with seccomp = false jobs may make all system calls")
 
 
 def _check_pam(node: NodeSettings) -> None:
     key = f"node.{node.name}.pam"
     if os.geteuid() != 0:
-        raise UsageError("bad_config", f"{key}: only root can open sessions for others", "leave it out; use rlimits")
+        raise UsageError(
+            "bad_config", f"{key}: only root can open sessions for other users", "leave it out, and use rlimits"
+        )
     try:
         pam.check_service(node.pam)
     except pam.PamError as error:
-        raise UsageError("bad_config", f"{key}: {error}", "leave it out and use rlimits, or install it") from None
+        raise UsageError(
+            "bad_config", f"{key}: {error}", "install the service, or leave out pam and use rlimits"
+        ) from None

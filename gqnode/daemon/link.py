@@ -156,10 +156,10 @@ class Link:
                     self._say_hello()
                 case zmq.EVENT_DISCONNECTED:
                     if self._is_welcome:
-                        log.warning("the link to the controller broke")
+                        log.warning("the link to the controller was lost")
                     self._part()
                 case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                    self._complain("does not accept this node's key: its public key belongs into keys/nodes there")
+                    self._complain("does not accept this node's key: add its public key to keys/nodes there")
                 case _:
                     if self._address.server_key is not None:
                         self._complain("breaks off the handshake: is keys/gqd.pub here its public key?")
@@ -183,7 +183,7 @@ class Link:
         silence_s = self._loop.time() - self._heard_at
         if silence_s > (MISSED_HEARTBEATS * self._heartbeat_s if self._is_welcome else WELCOME_WITHIN_S):
             if self._is_welcome:
-                log.warning("no word from the controller for %.0f s: making the link anew", silence_s)
+                log.warning("no message from the controller for %.0f s: reconnecting", silence_s)
             self._hang_up()
             self._open()
         elif self._is_welcome:
@@ -206,7 +206,7 @@ class Link:
             message = wire.CONTROLLER_MESSAGES.decode(frame.buffer)
         except ProtocolError as error:
             self.malformed += 1
-            log.error("the controller sent what is no message: %s", error.message)
+            log.error("the controller sent an invalid message: %s", error.message)
             return
         self._heard_at = self._loop.time()
         self._take(message)

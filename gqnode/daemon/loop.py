@@ -143,7 +143,7 @@ class _Listeners:
     ) -> StepListener:
         node, endpoint = self._equipment.node, self._equipment.step_endpoint
         if node.step_listen is None and node.controller is not None and not node.login:
-            log.warning("no step_listen: gqrun and gqlog reach what runs here only from this host")
+            log.warning("step_listen is not set: gqrun and gqlog reach jobs of this node only from this host")
         try:
             return StepListener(
                 context=context,
@@ -296,7 +296,7 @@ class NodeDaemon:
         await asyncio.get_running_loop().run_in_executor(None, context.term)
 
     def _fail(self, error: BaseException) -> None:
-        log.critical("the daemon ends: its jobs go on", exc_info=error)
+        log.critical("the daemon stops: its jobs continue", exc_info=error)
         self.end(1)
 
     # ── to and from the agent ─────────────────────────────────────────────────────────────────────────────────
@@ -305,7 +305,7 @@ class NodeDaemon:
         now = self._clock.now()
         leapt_s = self._clock.take_leap_s()
         if leapt_s:
-            log.warning("the clock leapt forward by %.0f s", leapt_s)
+            log.warning("the clock jumped forward by %.0f s", leapt_s)
             self._do(self._agent.handle(happening.ClockLeapt(by_s=leapt_s), now))
         self._do(self._agent.handle(input, now))
 
@@ -316,7 +316,7 @@ class NodeDaemon:
             self._effects.do(effect)
         self._set_timer()
         if self._is_leaving and not self._agent.has_cells:
-            log.info("nothing of a job is left on this node")
+            log.info("all jobs of this node have ended")
             self.end(self._leaving_status)
 
     def _set_timer(self) -> None:
@@ -398,7 +398,7 @@ class NodeDaemon:
             return
         self._is_leaving = True
         self._leaving_status = status
-        log.warning("the jobs of this node are ended")
+        log.warning("ending the jobs of this node")
         self._link.close()
         grace_s = self._equipment.config.timers.grace_s
         asyncio.get_running_loop().call_later(grace_s + EMPTY_WITHIN_S, self._end_with_cells)
@@ -489,7 +489,7 @@ class NodeDaemon:
         step = record.steps.get(step_id.step) if record is not None else None
         if step is None or step.is_ended:
             return
-        log.warning("the client of step %s is gone: the step is ended", step_id, extra=about(step_id.attempt_id))
+        log.warning("the client of step %s disconnected: ending the step", step_id, extra=about(step_id.attempt_id))
         grace_s = self._equipment.config.timers.grace_s
         self._handle_guarded(happening.OrderReceived(order=wire.StopStep(step_id=step_id, grace_s=grace_s)))
 
@@ -505,16 +505,16 @@ class NodeDaemon:
 def _clear_leftovers(spool: Spool, agent: Agent, shepherds: ShepherdPool, isolation: Isolation) -> None:
     """End processes and remove cells of attempts without a record, as nothing else would."""
     for attempt_id in spool.orphans():
-        log.warning("an attempt without a record is ended", extra=about(attempt_id))
+        log.warning("ending an attempt that has no record", extra=about(attempt_id))
         shepherds.empty(attempt_id)
     known = {str(record.launch.attempt_id) for record in agent.records()}
     for name in isolation.clear(known):
-        log.warning("the cell %s of no known attempt is removed", name)
+        log.warning("removed the cell %s, which belongs to no known attempt", name)
 
 
 def _say_greedy(peer: str, size: int) -> None:
-    log.warning("%s sent %d MiB of messages that did not end, and was hung up on", peer, size >> 20)
+    log.warning("%s sent %d MiB of an unfinished message and was disconnected", peer, size >> 20)
 
 
 def _not_bound(endpoint: str, error: zmq.ZMQError) -> GqError:
-    return Refusal("not_bound", f"{endpoint} cannot be bound: {error.strerror}", "is another daemon there?")
+    return Refusal("not_bound", f"{endpoint} cannot be bound: {error.strerror}", "check whether another daemon uses it")

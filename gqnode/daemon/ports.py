@@ -36,7 +36,7 @@ class PortLeases:
                 self._leased[attempt_id] = port
                 return port
         last = self._first + self._count - 1
-        raise Refusal("no_port", f"no port of {self._first}–{last} is free", "make the node's port_range larger")
+        raise Refusal("no_port", f"no port of {self._first}–{last} is free", "enlarge the node's port_range")
 
     def keep(self, attempt_id: AttemptId, port: int) -> None:
         """Leased in an earlier life of the daemon."""

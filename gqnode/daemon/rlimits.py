@@ -44,7 +44,7 @@ def _parse(name: str, text: str, key: str) -> tuple[int, int, int]:
     soft = _value(soft_text, unit, text, key)
     hard = _value(hard_text, unit, text, key) if has_both else soft
     if _is_over(soft, hard):
-        raise UsageError("bad_config", f"{key}: in `{text}` the soft limit is over the hard one", "write soft:hard")
+        raise UsageError("bad_config", f"{key}: in `{text}` the soft limit is above the hard limit", "write soft:hard")
     _check_may_set(name, number, hard, key)
     return number, soft, hard
 
@@ -54,7 +54,7 @@ def _value(text: str, unit: int, whole: str, key: str) -> int:
         return resource.RLIM_INFINITY
     if not text.strip().isdecimal() or int(text) * unit > _MOST:
         hint = "write a number in the unit of limits.conf(5), or `unlimited`; soft:hard for two of them"
-        raise UsageError("bad_config", f"{key}: `{whole}` is no limit", hint)
+        raise UsageError("bad_config", f"{key}: `{whole}` is not a limit", hint)
     return int(text) * unit
 
 
@@ -72,7 +72,7 @@ def _check_may_set(name: str, number: int, hard: int, key: str) -> None:
         resource.setrlimit(number, (own_soft, own_hard))
     except (ValueError, OSError):
         highest = "unlimited" if own_hard == resource.RLIM_INFINITY else str(own_hard // KERNEL_LIMITS[name][1])
-        hint = "ask for no more, or let the service manager give gqnode more (LimitNOFILE= and its like)"
+        hint = "lower it, or raise gqnode's own limit in the service manager (LimitNOFILE= and so on)"
         raise UsageError(
-            "bad_config", f"{key}: this daemon may not raise the hard limit over {highest}", hint
+            "bad_config", f"{key}: this daemon may not raise the hard limit above {highest}", hint
         ) from None

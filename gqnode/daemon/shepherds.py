@@ -60,7 +60,7 @@ ShepherdEvent = (
 )  # fmt: skip
 """``ProcessStarted`` comes for nodes without a script too.
 
-``ProcessEnded`` with ``is_lost`` means that the shepherd is gone without a recorded end; `empty` must still be called
+``ProcessEnded`` with ``is_lost`` means that the shepherd has ended without a recorded end; `empty` must still be called
 and finds stray processes.  `TreeEmpty` comes only after `empty`.  ``StepTasksEnded`` comes once all tasks of the step
 on this node have ended and no process of them is left, whether or not a client has fetched the output.
 """
@@ -456,7 +456,7 @@ class ShepherdPool:
         self._report_unseen_end(supervised, why, is_lost=False)
 
     def _report_lost(self, supervised: _Supervised) -> None:
-        self._report_unseen_end(supervised, "the shepherd is gone", is_lost=True)
+        self._report_unseen_end(supervised, "the shepherd has ended", is_lost=True)
 
     def _report_unseen_end(self, supervised: _Supervised, why: str, is_lost: bool) -> None:
         supervised.is_ended = True

@@ -63,4 +63,4 @@ def peer_uid(frame: zmq.Frame) -> int | None:
 
 
 def log_flood(peer: str) -> None:
-    log.warning("%s sent more than can be handled, and was hung up on", peer)
+    log.warning("%s sent more than can be handled and was disconnected", peer)

@@ -140,7 +140,7 @@ class Spool:
         try:
             return _BLOBS.decode(Path(self.directory(attempt_id), BLOBS_FILE).read_bytes())[digest]
         except (msgspec.MsgspecError, KeyError) as error:
-            raise OSError(errno.ENOENT, "the spool does not hold it whole", digest) from error
+            raise OSError(errno.ENOENT, "the spool file is incomplete", digest) from error
 
     def load(self) -> list[AttemptRecord]:
         """All records, by attempt.  One that cannot be read is logged and set aside: see `orphans`."""
@@ -224,7 +224,7 @@ class Spool:
         corrupt.mkdir(mode=0o700, exist_ok=True)
         aside = corrupt / f"{attempt_id}.json"
         path.rename(aside)
-        _log.error("the record of attempt %s cannot be read and is set aside as %s: %s", attempt_id, aside, why)
+        _log.error("the record of attempt %s cannot be read and was renamed to %s: %s", attempt_id, aside, why)
 
     def _finish_drops(self) -> None:
         for entry in Path(self._root).iterdir():

@@ -212,13 +212,13 @@ class StepListener:
     def _attach(self, peer: bytes, attach: wire.Attach, uid: int | None) -> None:
         step = self._steps.get(attach.step_id)
         if step is None:
-            self._refuse(peer, "not_yet", f"step {attach.step_id} is not known here yet")
+            self._refuse(peer, "not_yet", f"step {attach.step_id} is not known on this node yet")
         elif not self._may_access(uid, step.uid):
             self.dropped += 1
-            self._refuse(peer, "not_owner", f"step {attach.step_id} is another user's")
+            self._refuse(peer, "not_owner", f"step {attach.step_id} belongs to another user")
         elif not hmac.compare_digest(step.key, attach.key):
             self.dropped += 1
-            self._refuse(peer, "wrong_key", f"this key does not open step {attach.step_id}")
+            self._refuse(peer, "wrong_key", f"this key is not valid for step {attach.step_id}")
         else:
             is_first = not step.is_begun
             step.client, step.is_begun, step.lost_at = peer, True, None
@@ -252,7 +252,7 @@ class StepListener:
             self.dropped += 1
             self._refuse(peer, "not_owner", "the ticket was made for another user")
         elif len(self._reads) >= MAX_LOG_READS or reads_of_user >= MAX_LOG_READS_EACH:
-            self._refuse(peer, "busy", "too many files are being read here")
+            self._refuse(peer, "busy", "too many log files are being read from this node")
         elif asked.offset < 0 or asked.max_bytes < 1:
             self._refuse(peer, "bad_range", "an offset is at least 0, a size at least 1")
         else:

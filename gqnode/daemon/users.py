@@ -149,7 +149,7 @@ class Users:
         why = "cannot become another user" if own else "this cluster is not shared"
         raise UserError(
             "not_own_user",
-            f"gqnode on {self._node} runs as uid {own} and {why}: it runs no job of {launch.user} (uid {launch.uid})",
+            f"gqnode on {self._node} runs as uid {own} and {why}: it runs no jobs of {launch.user} (uid {launch.uid})",
         )
 
 

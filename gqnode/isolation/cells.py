@@ -120,7 +120,7 @@ class Cells:
         for name in stale:
             while not self.end(Cell(name)):
                 if time.monotonic() > deadline:
-                    raise IsolationError(f"processes of the dead attempt {name} do not end")
+                    raise IsolationError(f"processes of the ended attempt {name} cannot be killed")
                 time.sleep(0.005)
             self.remove(Cell(name))
         return stale

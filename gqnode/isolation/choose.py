@@ -22,7 +22,7 @@ from gqnode.isolation.protocol import IsolationError
 from gqnode.isolation.tree import Tree, prune
 
 AUTO = "auto"
-NO_CGROUPS = "no cgroup hierarchy may be used: it takes root, or a cgroup v2 subtree that is delegated to the user"
+NO_CGROUPS = "no usable cgroup hierarchy: isolation needs root, or a cgroup v2 subtree delegated to the user"
 LEVELS = {
     "cpuset": ("cgroup2", "cgroup1", "none"),
     "cpu": ("cgroup2", "cgroup1", "weight", "none"),
@@ -169,7 +169,7 @@ class _Chooser:
         for function in ("cpu", "cpuset"):
             if self._asked.get(function) in ("cgroup1", "cgroup2"):
                 raise IsolationError(
-                    f"isolation of `{function}` by `{self._asked[function]}` needs CPUs that are this node's alone",
+                    f"isolation of `{function}` by `{self._asked[function]}` needs CPUs that no other node uses",
                     hint="give the node no more CPUs than the machine has, or set cpu = 'weight'",
                 )
 
@@ -213,8 +213,8 @@ class _Chooser:
     def _settle_for(self, function: str, asked: str, level: str, why: list[str]) -> None:
         if asked not in (AUTO, level):
             raise IsolationError(
-                f"isolation of `{function}` by `{asked}` cannot be had: {'; '.join(why)}",
-                hint=f"set {function} = 'auto' to use what there is",
+                f"isolation of `{function}` by `{asked}` is not available: {'; '.join(why)}",
+                hint=f"set {function} = 'auto' to use what is available",
             )
         self._levels[function] = level
         if asked == AUTO and self._has_cgroups:
@@ -232,12 +232,12 @@ class _Chooser:
 def _checked(function: str, how: str) -> str:
     if function not in LEVELS:
         known = ", ".join(f"`{name}`" for name in LEVELS)
-        raise IsolationError(f"`{function}` is no function of isolation", hint=f"there are {known}")
+        raise IsolationError(f"`{function}` is not an isolation function", hint=f"there are {known}")
     known_levels = [AUTO, "none", *LEVELS[function]]
     if how not in known_levels:
         close = nearest(how, known_levels)
         hint = f"did you mean `{close}`?" if close else f"use one of {', '.join(known_levels)}"
-        raise IsolationError(f"`{how}` is no way to isolate `{function}`", hint=hint)
+        raise IsolationError(f"`{how}` is not a way to isolate `{function}`", hint=hint)
     return {"devices": "environment", "kill": "subreaper"}.get(function, how) if how == "none" else how
 
 

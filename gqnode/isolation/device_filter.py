@@ -50,7 +50,7 @@ def device_number(path: str) -> DeviceNumber:
         if nvidia := _NVIDIA_NODE.fullmatch(path):
             return DeviceNumber("c", _NVIDIA_MAJOR, int(nvidia[1]))
         raise IsolationError(
-            f"the device {path} cannot be guarded: {error.strerror}", path, error.errno or 0
+            f"the device {path} cannot be examined: {error.strerror}", path, error.errno or 0
         ) from error
     if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
         raise IsolationError(f"{path} is not a device node", path)

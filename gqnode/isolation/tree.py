@@ -57,7 +57,7 @@ class Tree:
             self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
             if os.fstat(self._lock).st_ino != Path(self.directory).stat().st_ino:
-                raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile, and made again")
+                raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile and created again")
         except OSError as error:
             self._let_go()
             raise refused("hold", self.directory, error) from error

@@ -35,9 +35,9 @@ class _Conv(ctypes.Structure):
 def check_service(service: str) -> None:
     """Raise `PamError` if no session of this service can be opened on this machine."""
     if not _SERVICE.fullmatch(service):
-        raise PamError(f"`{service}` is no name of a PAM service")
+        raise PamError(f"`{service}` is not a valid name of a PAM service")
     if not any(os.path.exists(f"{directory}/{service}") for directory in SERVICE_DIRECTORIES):
-        raise PamError(f"there is no PAM service `{service}`: {SERVICE_DIRECTORIES[0]}/{service} does not exist")
+        raise PamError(f"the PAM service `{service}` has no file in {SERVICE_DIRECTORIES[0]}")
     _library()
 
 
@@ -48,12 +48,12 @@ def open_session(service: str, user: str) -> None:
     conversation = _Conv(_Conversation(_say_nothing), None)
     started = library.pam_start(service.encode(), user.encode(), ctypes.byref(conversation), ctypes.byref(handle))
     if started != _SUCCESS:
-        raise PamError(f"PAM does not start the service `{service}` for {user}: error {started}")
+        raise PamError(f"PAM cannot start the service `{service}` for {user}: error {started}")
     opened = library.pam_open_session(handle, _SILENT)
     why = library.pam_strerror(handle, opened)
     library.pam_end(handle, opened | _DATA_SILENT)
     if opened != _SUCCESS:
-        raise PamError(f"PAM opens no session of `{service}` for {user}: {(why or b'').decode(errors='replace')}")
+        raise PamError(f"PAM cannot open a session of `{service}` for {user}: {(why or b'').decode(errors='replace')}")
 
 
 def _library() -> Any:

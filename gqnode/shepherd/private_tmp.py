@@ -20,11 +20,11 @@ def enter(attempt_directory: str, shm_mib: int, kept: tuple[str, ...] = ()) -> N
     """Enter the namespace, with all later children; `CannotLaunch` without root or kernel support."""
     inside = f"{attempt_directory}/{DIRECTORY}"
     tmp = f"{inside}/tmp"
-    with doing("make the job's own /tmp"):
+    with doing("create the job's own /tmp"):
         os.makedirs(inside, 0o700, exist_ok=True)
         os.makedirs(tmp, exist_ok=True)
         os.chmod(tmp, _SHARED_MODE)
-    with doing("make a mount namespace for the job's own /tmp"):
+    with doing("create a mount namespace for the job's own /tmp"):
         job_tmp.enter_namespace()
         job_tmp.mount_own(tmp, shm_mib, kept)
 

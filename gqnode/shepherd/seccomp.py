@@ -69,7 +69,7 @@ def why_not() -> str:
     """Why this machine cannot filter the system calls of jobs; empty: it can."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
-        return f"gq has no filter for {machine}, only for {' and '.join(ARCHITECTURES)}"
+        return f"gq has no seccomp filter for {machine}, only for {' and '.join(ARCHITECTURES)}"
     code = _install(None)  # a kernel with filters looks for the program first, at an address where there is none
     return "" if code == errno.EFAULT else f"this kernel has no seccomp filters ({os.strerror(code)})"
 

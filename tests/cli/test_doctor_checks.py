@@ -282,7 +282,7 @@ def test_errors_of_a_former_life_of_a_daemon_that_runs_are_not_told(tmp_path: Pa
 
     old, serves, fresh = (
         line(began - 60, "error", "the disk is full"),
-        line(began + 1, "info", "gqd serves"),
+        line(began + 1, "info", "gqd is ready"),
         line(began + 2, "error", "the hook fails"),
     )
     log.write_text("\n".join([old, "error: the database is damaged", serves, fresh, ""]))
@@ -295,18 +295,18 @@ def test_errors_of_a_former_life_of_a_daemon_that_runs_are_not_told(tmp_path: Pa
 
 def test_a_gq_toml_that_was_wrong_is_told_until_a_good_one_was_read(tmp_path: Path) -> None:
     log = tmp_path / "gqd.log"
-    wrong = "2026-01-01T00:00:00.000+00:00 error   gq.toml is not read again, and nothing has changed: no"
+    wrong = "2026-01-01T00:00:00.000+00:00 error   gq.toml was not reloaded, and nothing has changed: no"
     log.write_text(f"{wrong}\n")
     assert recent_errors(log) == [wrong]
 
-    log.write_text(f"{wrong}\n2026-01-01T00:01:00.000+00:00 info    gq.toml was read again: in force: limits.jobs\n")
+    log.write_text(f"{wrong}\n2026-01-01T00:01:00.000+00:00 info    gq.toml was reloaded: in force: limits.jobs\n")
     assert recent_errors(log) == []
 
 
 @pytest.mark.parametrize(
     "refused",
     [
-        "does not accept this node's key: its public key belongs into keys/nodes there",
+        "does not accept this node's key: add its public key to keys/nodes there",
         "breaks off the handshake: is keys/gqd.pub here its public key?",
     ],
 )
@@ -334,7 +334,7 @@ DAMAGED = "/srv/gq.db cannot be used as the database: database disk image is mal
     [
         (f"some line\nerror: {DAMAGED}\nhint: restore a copy\n", (DAMAGED, "restore a copy")),
         (f"error: {DAMAGED}\n", (DAMAGED, "")),
-        (f"error: {DAMAGED}\n2026-01-01T00:01:00.000+00:00 info    gqd ends\n", None),
+        (f"error: {DAMAGED}\n2026-01-01T00:01:00.000+00:00 info    gqd stops\n", None),
         ("", None),
     ],
 )

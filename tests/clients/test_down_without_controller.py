@@ -63,7 +63,7 @@ def test_down_ends_jobs_and_daemons_of_a_cluster_whose_gqd_cannot_start(private_
 def test_a_second_daemon_is_refused_also_where_the_directory_was_made_anew(private_cluster: MakeCluster) -> None:
     cluster = private_cluster(nodes=1)
     pid = {name: cluster.pid(name) for name in ("gqd", "gqnode-n1")}
-    runs = f"error: a gqnode for n1 runs already (process {pid['gqnode-n1']})"
+    runs = f"error: a gqnode for n1 is already running (process {pid['gqnode-n1']})"
     in_use = f"error: {cluster.directory}/gq.db is in use by another controller (process {pid['gqd']})"
     assert refusal(start_daemon(cluster, "gqnode", "--name", "n1")).startswith(runs)
     assert refusal(start_daemon(cluster, "gqd")).startswith(in_use)
@@ -91,5 +91,5 @@ def test_gqd_refuses_a_damaged_database_in_the_form_of_every_error(private_clust
     said = refusal(start_daemon(cluster, "gqd")).splitlines()
 
     assert said[0].startswith(f"error: {path} cannot be used as the database: ")
-    assert said[1:] == ["hint: restore a copy, or move it away"]
+    assert said[1:] == ["hint: restore a backup, or move the file away"]
     path.write_bytes(kept)

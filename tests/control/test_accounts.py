@@ -191,7 +191,7 @@ def test_a_list_that_changes_keeps_waiting_jobs_back_and_says_so() -> None:
     add_qos(host, "high", users=("bob",))
     host.schedule()
     assert host.job(1).state is JobState.PENDING
-    assert "QOS `high` is not for user alice in account `team` any more" in host.explain(1).why
+    assert "QOS `high` is no longer for user alice in account `team`" in host.explain(1).why
     add_qos(host, "high", accounts=("team",))
     host.schedule()
     assert host.job(1).state is JobState.STARTING

@@ -234,7 +234,7 @@ def test_a_queue_without_its_settings_is_not_taken_over(hosts: dict[str, Host]) 
     done = a.run("gqd", "init")
 
     assert done.returncode == 1
-    assert "/var/lib/gq/gq.db is there, the queue of a cluster" in done.stderr and "hint: bring back" in done.stderr
+    assert "/var/lib/gq/gq.db, the queue of a cluster, exists" in done.stderr and "hint: restore" in done.stderr
     assert everything(a) == {"var/lib/gq/gq.db": b"jobs"}
 
 
@@ -266,14 +266,14 @@ def test_an_ordinary_user_is_told_of_root_and_of_a_private_cluster(hosts: dict[s
     done = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "init")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "as root" in done.stderr and "`gq up`, which needs no rights" in done.stderr
+    assert "as root" in done.stderr and "for yourself with `gq up`" in done.stderr
 
 
 def test_a_private_cluster_is_not_made_by_it(hosts: dict[str, Host]) -> None:
     done = hosts["a"].run("gqd", "--dir=/tmp/x", "init")
 
     assert done.returncode == 2
-    assert "`gqd init` makes no private cluster" in done.stderr
+    assert "`gqd init` does not create a private cluster" in done.stderr
 
 
 # ── the user that gqd runs as ─────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +290,7 @@ def test_an_installation_of_root_is_given_to_a_user_with_its_jobs_and_keys(hosts
     a.path(CONFIG_PATH).write_text(a.path(CONFIG_PATH).read_text().replace('user = "root"', "#"))  # as before
     old = a.daemon("gqd", "--config", CONFIG_PATH)
     old.await_log("gqd runs as root")
-    old.await_log("gqd serves")
+    old.await_log("gqd is ready")
     node = a.daemon("gqnode", "--config", CONFIG_PATH, "--name", "a")
     node.await_log("is part of cluster")
     running = submit(a.user(ALICE), wrap="until [ -e go ]; do sleep 0.1; done; echo ended")
@@ -304,7 +304,7 @@ def test_an_installation_of_root_is_given_to_a_user_with_its_jobs_and_keys(hosts
     old.kill(signal.SIGTERM)
     a.ok("gqd", "init", "--user=gq")
     new = a.daemon("gqd", "--config", CONFIG_PATH)
-    new.await_log("gqd serves")
+    new.await_log("gqd is ready")
 
     try:
         assert owner(a, f"{GQD}/gq.db") == owner(a, f"{GQD}/blobs.db") == owner(a, f"{GQD}/keys/gqd.key") == "gq"
@@ -329,8 +329,8 @@ def test_a_queue_that_was_left_in_roots_directory_keeps_gqd_from_starting(hosts:
     done = a.run("gqd", "--config", CONFIG_PATH)
 
     assert done.returncode == 1
-    assert "/var/lib/gq/gq.db is still where gqd kept it as root" in done.stderr
-    assert "hint: `gqd init` gives it to the user" in done.stderr
+    assert "/var/lib/gq/gq.db is still in the directory that gqd used as root" in done.stderr
+    assert "hint: `gqd init` moves it to the user" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_host_that_cannot_make_a_user_says_so_and_changes_nothing(hosts: dict[
 
     assert done.returncode == 1
     assert "a system user `gq` for gqd cannot be created: useradd says" in done.stderr
-    assert "--user=root lets gqd run as root" in done.stderr
+    assert "--user=root runs gqd as root" in done.stderr
     assert not a.path(CONFIG_PATH).exists()
 
 
@@ -377,7 +377,7 @@ def test_a_person_who_is_called_gq_is_not_taken_for_a_system_user(hosts: dict[st
     done = a.run("gqd", "init")
 
     assert done.returncode == 1
-    assert "user gq exists and is no system account (uid 1700)" in done.stderr and "--user" in done.stderr
+    assert "user gq exists and is not a system account (uid 1700)" in done.stderr and "--user" in done.stderr
 
 
 @pytest.mark.parametrize("set_gid", ["sendmail", "postdrop"])
@@ -396,7 +396,7 @@ def test_a_sendmail_that_needs_rights_which_gqd_gave_up_is_refused_with_the_way_
         found = a.run("gq", "doctor").stdout
         a.ok("chmod", "g-s", f"/run/mta/{set_gid}")
         gqd = a.daemon("gqd", "--config", CONFIG_PATH)
-        gqd.await_log("gqd serves")
+        gqd.await_log("gqd is ready")
         gqd.kill(signal.SIGTERM)
     finally:
         a.ok("rm", "-r", "/run/mta")
@@ -416,7 +416,7 @@ def test_gqd_writes_into_the_new_log_after_a_rotation(hosts: dict[str, Host]) ->
         assert owner(a, log) == "gq"
         a.ok("sh", "-c", f"cd /var/log/gq; mv gqd.log gqd.log.1; install -m 644 -o gq -g gq /dev/null {log}")
         a.ok("sh", "-c", "kill -HUP $(cat /var/lib/gq/gqd.pid)")
-        wait_until(lambda: "gq.toml was read again" in a.path(log).read_text(), LONG_S, "the new log has a line")
+        wait_until(lambda: "gq.toml was reloaded" in a.path(log).read_text(), LONG_S, "the new log has a line")
     finally:
         a.ok("gqd", "stop")
 

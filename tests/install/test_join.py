@@ -107,7 +107,7 @@ def test_a_token_in_a_file_works_and_one_that_others_can_read_is_warned_of(hosts
     path.unlink()
 
     assert done.returncode == 0
-    assert done.stderr == "warning: /tmp/token can be read by others: make it 0600, or remove it\n"
+    assert done.stderr == "warning: /tmp/token can be read by other users: change its mode to 0600, or remove it\n"
     node = parse_config(b.path(CONFIG_PATH).read_text(), CONFIG_PATH).node("g1")
     assert node.address == "10.0.0.9"
     assert list(keys(a).values()) == ["g1"]
@@ -148,10 +148,10 @@ def test_a_node_that_was_removed_joins_again_with_a_new_token_and_a_new_key(host
 
     refused = b.run("gqnode", "join", CONTROLLER, "--start", stdin=token(a))
     assert refused.returncode == 1
-    assert "this host is a node already (b of cluster " in refused.stderr and "--force" in refused.stderr
+    assert "this host is already a node (b of cluster " in refused.stderr and "--force" in refused.stderr
     again = b.run("gqnode", "join", CONTROLLER, "--force", "--start", stdin=token(a))
 
-    assert again.stderr == f"what {CONFIG_PATH} said before is in {CONFIG_PATH}.old\n"
+    assert again.stderr == f"the old {CONFIG_PATH} is saved as {CONFIG_PATH}.old\n"
     await_nodes(a, "b")
     assert public_of(b, "b") != before
     assert "controller" in b.path(f"{CONFIG_PATH}.old").read_text()
@@ -166,7 +166,7 @@ def test_joining_again_keeps_what_the_administrator_had_set(hosts: dict[str, Hos
 
     again = b.run("gqnode", "join", CONTROLLER, "--force", stdin=token(a))
 
-    assert again.stderr == f"what {CONFIG_PATH} said before is in {CONFIG_PATH}.old\n", "and nothing is lost"
+    assert again.stderr == f"the old {CONFIG_PATH} is saved as {CONFIG_PATH}.old\n", "and nothing is lost"
     text = b.path(CONFIG_PATH).read_text()
     config = parse_config(text, CONFIG_PATH)
     node = config.node("b")
@@ -184,7 +184,7 @@ def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
 
     again = b.run("gqnode", "join", CONTROLLER, "--force", stdin=token(a))
 
-    assert again.stderr.splitlines()[1] == "warning: it does not say any more: node.cpus, node.max_processes"
+    assert again.stderr.splitlines()[1] == "warning: the new file lacks: node.cpus, node.max_processes"
     assert "max_processes = 99" in b.path(f"{CONFIG_PATH}.old").read_text()
 
 
@@ -196,10 +196,10 @@ def test_settings_that_cannot_be_kept_are_named(hosts: dict[str, Host]) -> None:
     first_rows(
         1,
         [
-            ("a:7133", "`a:7133` is not where a controller listens", 2),
-            ("tcp://a:0", "`tcp://a:0` is not where a controller listens", 2),
-            ("tcp://nowhere.invalid:7133", "the name nowhere.invalid is not known here", 3),
-            ("tcp://a:7199", "nobody opens at tcp://a:7199: Connection refused", 3),
+            ("a:7133", "`a:7133` is not the address of a controller", 2),
+            ("tcp://a:0", "`tcp://a:0` is not the address of a controller", 2),
+            ("tcp://nowhere.invalid:7133", "the host name nowhere.invalid cannot be resolved", 3),
+            ("tcp://a:7199", "cannot connect to tcp://a:7199: Connection refused", 3),
         ],
     ),
 )
@@ -246,11 +246,11 @@ def _for_another(a: Host) -> str:
     first_rows(
         2,
         [
-            (_expired, "the controller does not know this token: it is expired or revoked"),
-            (_revoked, "the controller does not know this token: it is expired or revoked"),
+            (_expired, "the controller does not know this token: it has expired or was revoked"),
+            (_revoked, "the controller does not know this token: it has expired or was revoked"),
             (_used, "the controller refuses: this token was already used by a node"),
             (_for_another, "the controller refuses: "),
-            (lambda a: STRANGER, "it is not the controller that made this token"),
+            (lambda a: STRANGER, "it is not the controller that created this token"),
         ],
     ),
 )
@@ -346,7 +346,7 @@ def test_a_host_whose_commands_go_to_another_cluster_is_not_made_a_node_of_this_
     done = b.run("gqnode", "join", CONTROLLER, stdin=token(a))
 
     assert done.returncode == 1
-    assert "commands on this host go to tcp://far:1, by [client] in" in done.stderr
+    assert "commands on this host use tcp://far:1, set by [client] in" in done.stderr
 
 
 NO_CONTROLLER = """
@@ -369,7 +369,7 @@ def test_a_service_that_is_no_controller_is_said_to_be_none(hosts: dict[str, Hos
     other.communicate()
 
     assert done.returncode == 1
-    assert "who listens at tcp://a:7200 broke off: it is not the controller that made this token" in done.stderr
+    assert "tcp://a:7200 closed the link: it is not the controller that created this token" in done.stderr
     assert no_settings(b)
 
 

@@ -64,7 +64,7 @@ def test_jobs_keep_it_unless_their_end_is_wanted(net: MakeNet) -> None:
 
     refused = b.run("gqnode", "leave")
     assert refused.returncode == 1
-    assert f"job {job} is on this node" in refused.stderr and "--force ends what runs" in refused.stderr
+    assert f"job {job} is on this node" in refused.stderr and "--force ends running jobs" in refused.stderr
     assert facts(alice, job)["state"] == "RUNNING"
     b.ok("gqnode", "leave", "--force")
 

@@ -213,7 +213,7 @@ def test_without_systemd_gqd_and_gqnode_are_started_stopped_and_restarted_as_pro
         assert a.ok("gqd", "stop").endswith(" has stopped\n")
         assert a.run("gqinfo").returncode == 3
         assert a.ok("gqd", "start").startswith("gqd runs (process ")
-        assert a.path("/var/log/gq/gqd.log").read_text().count("gqd serves") == 3, "each start appends to the log"
+        assert a.path("/var/log/gq/gqd.log").read_text().count("gqd is ready") == 3, "each start appends to the log"
         other = a.run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "gqd", "stop")
         assert (other.returncode, "run it as root" in other.stderr) == (1, True)
     finally:
@@ -287,7 +287,7 @@ def test_gqd_serves_with_no_more_rights_than_its_unit_leaves_it(hosts: dict[str,
     left = unit("gqd")["Service"]["CapabilityBoundingSet"].lower().replace("cap_", "+").replace(" ", ",")
     bare = ["setpriv", f"--bounding-set=-all,{left}", "--inh-caps=-all", "--no-new-privs"]
     gqd = a.daemon("sh", "-c", f"umask 077; exec {' '.join(bare)} gqd --config {CONFIG_PATH}")
-    gqd.await_log("gqd serves")
+    gqd.await_log("gqd is ready")
 
     words = ["setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "gqctl", "whoami", "--json"]
     assert '"user":"alice"' in a.ok(*words)

@@ -178,7 +178,7 @@ def held(cluster: PrivateCluster, job: str) -> tuple[int, int]:
 def test_a_range_over_several_nodes_is_refused(cluster: PrivateCluster) -> None:
     refused = cluster.run("gqsub", "--gpus=1-4", "-N", "2", "--wrap", "true")
     assert refused.returncode == 1
-    assert "--gpus=1-4 is of jobs on one node, and this one asks for 2" in refused.stderr
+    assert "--gpus=1-4 is for jobs on one node, and this job asks for 2" in refused.stderr
 
 
 def test_the_range_may_be_in_the_script(cluster: PrivateCluster) -> None:

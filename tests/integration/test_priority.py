@@ -54,7 +54,7 @@ def test_a_weight_for_a_factor_that_nobody_installed_changes_nothing_and_says_so
     done = cluster.run("gqctl", "config", "reload")
 
     assert done.returncode == 1
-    assert "[priority.factors] no_such: no package has a factor of this name" in done.stderr
+    assert "[priority.factors] no_such: no installed package provides this factor" in done.stderr
     assert queue(cluster) == [2, 3]
     file.write_text(whole)
 

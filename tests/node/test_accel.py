@@ -291,7 +291,7 @@ def test_only_the_configured_gpus_are_this_nodes(nvml: PretendedNvml) -> None:
     accelerators = NvmlAccelerators(wanted=(1, 5))
 
     assert [gpu.index for gpu in accelerators.discover()] == [1]
-    assert accelerators.notes == ("GPU 5 is configured, but is not there",)
+    assert accelerators.notes == ("GPU 5 is configured, but does not exist",)
 
 
 def test_a_node_that_wants_no_gpus_does_not_load_the_library(nvml: PretendedNvml) -> None:

@@ -199,7 +199,7 @@ def test_a_prepare_without_its_blobs_is_refused() -> None:
 
     turn = host.order(Prepare(launch=launch()), blobs={"5c": b""})
 
-    why = "the order came without 1 of the blobs that it names"
+    why = "the order lacks 1 of the blobs that it names"
     assert turn == (SendReport(seq=1, body=PrepareRefused(attempt_id=ATTEMPT, why=why)),)
 
 
@@ -298,7 +298,7 @@ def test_a_job_may_come_again_as_its_next_attempt() -> None:
         (script_end(signal=11), Outcome.FAILED),
         (script_end(signal=9, oom=True), Outcome.OUT_OF_MEMORY),
         (script_end(why="no such directory"), Outcome.BOOT_FAIL),
-        (script_end(why="the shepherd is gone", is_lost=True), Outcome.NODE_FAIL),
+        (script_end(why="the shepherd has ended", is_lost=True), Outcome.NODE_FAIL),
     ],
 )
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RUNNING])
@@ -653,7 +653,7 @@ def test_after_a_restart_a_preparation_is_made_again_with_the_port_that_was_told
 
 
 def test_after_a_restart_a_start_of_which_nothing_is_found_is_lost_and_never_made_again() -> None:
-    for end in (script_end(is_lost=True, why="the shepherd is gone"), script_end(why="it could not be started")):
+    for end in (script_end(is_lost=True, why="the shepherd has ended"), script_end(why="it could not be started")):
         host = _restarted(at(Phase.STARTING))
 
         resumed = host.agent.resume(300.0)

@@ -240,7 +240,7 @@ def test_a_node_that_is_removed_ends_what_it_runs_though_it_does_not_listen_befo
 
             assert node.wait() == 1
             assert not Path(f"/proc/{pid}").exists()
-            assert "nothing of a job is left on this node" in node.log()
+            assert "all jobs of this node have ended" in node.log()
         finally:
             node.close()
             controller.close()
@@ -300,7 +300,7 @@ def test_a_second_daemon_of_the_same_name_is_refused(
 
     assert second.wait() == 1
 
-    assert "error: a gqnode for n1 runs already" in node.log()
+    assert "error: a gqnode for n1 is already running" in node.log()
     controller.hear(lambda: controller.heartbeats >= 2)
 
 

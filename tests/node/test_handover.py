@@ -76,7 +76,7 @@ def test_a_gpu_is_waited_for_until_its_memory_is_back_and_no_dead_process_has_a_
     ("after", "left"),
     [
         (used(9000), "GPU 0 holds 8500 MiB more than before the job"),
-        (used(500, GONE), f"GPU 0 still has a context of process {GONE}, which is gone"),
+        (used(500, GONE), f"GPU 0 still has a context of process {GONE}, which has ended"),
     ],
 )
 def test_what_does_not_come_back_is_said_after_a_while(

@@ -86,10 +86,10 @@ def test_memory_that_nobody_is_to_watch_is_not_watched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", LEVELS)
 def test_a_demanded_level_that_cannot_be_had_is_an_error_with_the_way_out(tmp_path: Path, function: str) -> None:
-    with pytest.raises(IsolationError, match=f"`{function}` by `cgroup2` cannot be had") as refusal:
+    with pytest.raises(IsolationError, match=f"`{function}` by `cgroup2` is not available") as refusal:
         chosen(tmp_path, {function: "cgroup2"})
 
-    assert refusal.value.hint == f"set {function} = 'auto' to use what there is"
+    assert refusal.value.hint == f"set {function} = 'auto' to use what is available"
 
 
 @pytest.mark.parametrize("function", LEVELS)
@@ -100,20 +100,20 @@ def test_any_function_can_be_switched_off(tmp_path: Path, function: str) -> None
 
 
 def test_a_way_to_isolate_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(IsolationError, match="`cgruop1` is no way to isolate `memory`") as refusal:
+    with pytest.raises(IsolationError, match="`cgruop1` is not a way to isolate `memory`") as refusal:
         chosen(tmp_path, {"memory": "cgruop1"})
 
     assert refusal.value.hint == "did you mean `cgroup1`?"
 
 
 def test_a_function_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsolationError, match="`network` is no function"):
+    with pytest.raises(IsolationError, match="`network` is not an isolation function"):
         chosen(tmp_path, {"network": "none"})
 
 
 @pytest.mark.parametrize("function", ["cpu", "cpuset"])
 def test_cpus_that_are_shared_or_pretended_cannot_be_pinned(tmp_path: Path, function: str) -> None:
-    with pytest.raises(IsolationError, match="CPUs that are this node's alone"):
+    with pytest.raises(IsolationError, match="CPUs that no other node uses"):
         choose_isolation(cluster="c", node="n1", state_dir=str(tmp_path), asked={function: "cgroup1"}, mounts=NOTHING)
 
 

@@ -70,15 +70,15 @@ def test_a_limit_is_written_as_in_limits_conf(
     ("name", "text", "message"),
     [
         ("nofiles", "64", "node.n1.rlimits.nofiles: limits.conf has no limit `nofiles`"),
-        ("nofile", "many", "node.n1.rlimits.nofile: `many` is no limit"),
-        ("nofile", "", "node.n1.rlimits.nofile: `` is no limit"),
-        ("nofile", "64:", "node.n1.rlimits.nofile: `64:` is no limit"),
-        ("nofile", "1:2:3", "node.n1.rlimits.nofile: `1:2:3` is no limit"),
-        ("core", "5G", "node.n1.rlimits.core: `5G` is no limit"),
-        ("core", "99999999999999999999", "node.n1.rlimits.core: `99999999999999999999` is no limit"),
-        ("core", "2:1", "node.n1.rlimits.core: in `2:1` the soft limit is over the hard one"),
-        ("core", "unlimited:1", "node.n1.rlimits.core: in `unlimited:1` the soft limit is over the hard one"),
-        ("nofile", "9000000000", "node.n1.rlimits.nofile: this daemon may not raise the hard limit over"),
+        ("nofile", "many", "node.n1.rlimits.nofile: `many` is not a limit"),
+        ("nofile", "", "node.n1.rlimits.nofile: `` is not a limit"),
+        ("nofile", "64:", "node.n1.rlimits.nofile: `64:` is not a limit"),
+        ("nofile", "1:2:3", "node.n1.rlimits.nofile: `1:2:3` is not a limit"),
+        ("core", "5G", "node.n1.rlimits.core: `5G` is not a limit"),
+        ("core", "99999999999999999999", "node.n1.rlimits.core: `99999999999999999999` is not a limit"),
+        ("core", "2:1", "node.n1.rlimits.core: in `2:1` the soft limit is above the hard limit"),
+        ("core", "unlimited:1", "node.n1.rlimits.core: in `unlimited:1` the soft limit is above the hard limit"),
+        ("nofile", "9000000000", "node.n1.rlimits.nofile: this daemon may not raise the hard limit above"),
     ],
 )
 def test_a_limit_that_is_none_is_refused_by_name(name: str, text: str, message: str) -> None:
@@ -214,15 +214,15 @@ def test_a_session_that_pam_denies_is_a_job_that_cannot_start(net: Network) -> N
         ended = node.run(ALICE, "echo evil")
 
         assert ended.outcome is Outcome.BOOT_FAIL
-        assert ended.why.startswith("PAM opens no session of `gqtest` for alice: ")
+        assert ended.why.startswith("PAM cannot open a session of `gqtest` for alice: ")
 
 
 @needs_root
 @pytest.mark.parametrize(
     ("service", "message"),
     [
-        ("no-such-service", "there is no PAM service `no-such-service`"),
-        ("../passwd", "`../passwd` is no name of a PAM service"),
+        ("no-such-service", "the PAM service `no-such-service` has no file"),
+        ("../passwd", "`../passwd` is not a valid name of a PAM service"),
     ],
 )
 def test_a_service_that_pam_does_not_have_is_refused_at_start(service: str, message: str) -> None:

@@ -134,7 +134,7 @@ def test_a_root_daemon_of_a_cluster_that_is_not_shared_runs_nothing_of_others(ne
         refused = node.refusal_of(node.submit(ALICE, "id"))
 
         assert "gqnode on n1 runs as uid 0 and this cluster is not shared" in refused.why
-        assert "no job of alice (uid 2001)" in refused.why
+        assert "no jobs of alice (uid 2001)" in refused.why
 
 
 def test_who_a_job_runs_as_is_kept_through_a_restart_though_the_user_is_unknown_by_then(node: SharedNode) -> None:
@@ -196,7 +196,7 @@ def test_a_daemon_of_an_ordinary_user_runs_nothing_of_others(
             asked.close()
         return ""
 
-    why = f"gqnode on n1 runs as uid 1001 and cannot become another user: it runs no job of tester (uid {uid})"
+    why = f"gqnode on n1 runs as uid 1001 and cannot become another user: it runs no jobs of tester (uid {uid})"
     assert asyncio.run(ask()) == (why if is_refused else "")
 
 

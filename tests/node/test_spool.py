@@ -57,7 +57,7 @@ def test_what_a_digest_says_becomes_no_file_name(spool: Spool, tmp_path: Path, d
 
 def test_a_blob_that_is_not_there_is_said_to_be_missing(spool: Spool) -> None:
     spool.save(record(1), {"ab": b"x"})
-    with pytest.raises(OSError, match="does not hold it"):
+    with pytest.raises(OSError, match="is incomplete"):
         spool.blob(AttemptId(JobId(1), 1), "cd")
 
 

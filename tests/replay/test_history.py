@@ -48,5 +48,5 @@ def test_a_history_without_jobs_is_refused(private_cluster: MakeCluster) -> None
     done = cluster.run("gqsim", "--replay", "--since=1h")
 
     assert done.returncode == 1
-    assert "no job has started and ended in that time" in done.stderr
+    assert "no job started and ended in that time" in done.stderr
     assert "hint: go back further with --since" in done.stderr

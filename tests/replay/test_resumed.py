@@ -73,4 +73,4 @@ def test_a_job_that_is_ended_for_another_is_told_as_lost() -> None:
     run = Engine(site, read_policies(["fifo-skip"], [])[0].policy, jobs).run()
 
     assert run.ends_s[1] == 50
-    assert left_out(Replay("fifo-skip", jobs, run, (), 4, 0.5)) == [LeftOut("a", "it never came to its end")]
+    assert left_out(Replay("fifo-skip", jobs, run, (), 4, 0.5)) == [LeftOut("a", "it did not end within the replay")]

@@ -106,15 +106,15 @@ def test_swf_is_read_with_the_nodes_of_its_header(tmp_path: Path) -> None:
         ("job_id,submit_s,gpus\n", "t.csv has no column `duration_s`", "it needs job_id, submit_s, duration_s, gpus"),
         ("job_id,submit_s,duration_s,gpus\na,1,soon,1\n", "t.csv:2: duration_s is `soon`", "a number, 0 or more"),
         ("job_id,submit_s,duration_s,gpus\na,-1,5,1\n", "t.csv:2: submit_s is `-1`", "a number, 0 or more"),
-        ("job_id,submit_s,duration_s,gpus\n", "t.csv has no job", "a line for each job"),
+        ("job_id,submit_s,duration_s,gpus\n", "t.csv contains no job", "a line for each job"),
         ("JobID|Submit\n7|x\n", "t.csv has no field `Elapsed`", "sacct --parsable2"),
-        ("JobID|Submit|Elapsed\n7|x\n", "t.csv:2: 2 fields, and the header has 3", "a value for each field"),
+        ("JobID|Submit|Elapsed\n7|x\n", "t.csv:2: 2 fields; the header has 3", "a value for each field"),
         (
             "JobID|Submit|Elapsed|AllocTRES\n7|x|00:01:00|gres/gpu=1\n",
             "t.csv:2: Submit is `x`",
             "YYYY-MM-DDTHH:MM:SS",
         ),
-        ("; MaxNodes: 4\n1 2 3\n", "t.csv:2: `1 2 3` is no job", "18 numbers"),
+        ("; MaxNodes: 4\n1 2 3\n", "t.csv:2: `1 2 3` is not a job", "18 numbers"),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_place_and_what_it_should_be(
@@ -131,7 +131,7 @@ def test_a_wrong_line_is_refused_with_its_place_and_what_it_should_be(
     ("cluster", "variant", "message", "hint"),
     [
         ("", None, "t.cluster.json, the cluster of t.csv, does not exist", "--cluster FILE.json"),
-        ("{", None, "t.cluster.json is no description of a cluster", "gqsim(1)"),
+        ("{", None, "t.cluster.json is not a description of a cluster", "gqsim(1)"),
         (BY_ACCOUNT, "tow", "has no variant `tow`", "did you mean `two`? it has `one`, `two`"),
         (POOLS.replace('"nodes": 2', '"nodes": 0'), None, "has a pool `all` of 0 × 4", "at least one node"),
     ],

@@ -310,7 +310,7 @@ def test_nodes_are_what_the_constraint_says(nodes: int, constraint: str, expecte
 def test_counts_say_how_many_nodes_there_are_where_nothing_else_does() -> None:
     assert names(racks(), shape(gpus_per_node=1, constraint="[rack1*2&rack2*1]")) == ["a1", "a2", "b1"]
     assert names(racks(), shape(gpus=10, constraint="rack2*2")) == ["b1", "b2"]
-    with pytest.raises(Refusal, match="wants 2 nodes of a kind, --nodes allows 1"):
+    with pytest.raises(Refusal, match="needs 2 nodes of a kind, --nodes allows 1"):
         shape(nodes_min=1, nodes_max=1, constraint="ib*2")
 
 
@@ -319,11 +319,11 @@ def test_counts_say_how_many_nodes_there_are_where_nothing_else_does() -> None:
     [
         ({"constraint": "a&"}, "--constraint=a&: at position 3"),
         ({"prefer": "a*2"}, "--prefer=a*2: counts"),
-        ({"prefer": "[a|b]"}, "go with --constraint only"),
-        ({"min_gpu_mem_mib": 100}, "--min-gpu-mem is of GPUs"),
+        ({"prefer": "[a|b]"}, "are valid in --constraint only"),
+        ({"min_gpu_mem_mib": 100}, "--min-gpu-mem needs GPUs"),
         ({"switches": 0}, "--switches=0 is less than 1"),
-        ({"is_dense": True}, "--fill-nodes deals out --gpus"),
-        ({"is_dense": True, "gpus": 4, "ntasks": 4}, "--fill-nodes deals out --gpus"),
+        ({"is_dense": True}, "--fill-nodes needs --gpus"),
+        ({"is_dense": True, "gpus": 4, "ntasks": 4}, "--fill-nodes needs --gpus"),
         ({"resources": (Amount("a b", 1),)}, "`a b` is not a name"),
     ],
 )

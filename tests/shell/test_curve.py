@@ -86,8 +86,8 @@ def test_a_key_that_is_not_pinned_does_not_get_through_the_handshake(caplog: pyt
             assert await tcp.counter("hellos") == 0
 
     asyncio.run(scenario())
-    [warning] = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
-    assert warning == "a host at 127.0.0.1 was turned away: its key is not known", "and is said once"
+    [warning] = [record.getMessage() for record in caplog.records if "was rejected" in record.getMessage()]
+    assert warning == "a host at 127.0.0.1 was rejected: its key is not known", "and is said once"
 
 
 def test_without_a_key_nothing_gets_in() -> None:
@@ -119,7 +119,7 @@ def test_a_node_that_speaks_for_another_is_turned_away(caplog: pytest.LogCapture
             assert await tcp.counter("hellos") == await tcp.counter("heartbeats") == 0
 
     asyncio.run(scenario())
-    assert "a host at 127.0.0.1 was turned away: this key belongs to node n1, not to n2" in caplog.messages
+    assert "a host at 127.0.0.1 was rejected: this key belongs to node n1, not to n2" in caplog.messages
 
 
 def test_a_node_can_be_pinned_while_the_controller_runs() -> None:

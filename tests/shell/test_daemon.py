@@ -102,7 +102,7 @@ def test_a_signal_ends_it_cleanly(gqd: Gqd, number: int) -> None:
     assert int(pid_file.read_text()) == gqd.process.pid
     assert gqd.end(number) == 0
     assert not pid_file.exists()
-    assert "gqd ends" in gqd.log.read_text()
+    assert "gqd stops" in gqd.log.read_text()
 
 
 def test_no_acknowledged_job_is_lost_by_kill_9(gqd: Gqd) -> None:

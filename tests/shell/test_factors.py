@@ -49,7 +49,7 @@ def test_a_factor_with_a_weight_is_loaded_and_others_are_not() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("goood", "no package has a factor of this name\nhint: did you mean `good`?"),
+        ("goood", "no installed package provides this factor\nhint: did you mean `good`?"),
         ("constant", "site_factor_constant:factor: for 0 jobs it gives a int, not an array of 0 numbers"),
         ("broken", "cannot be loaded: RuntimeError: no such table"),
         ("nice", "`nice` is a factor of gq's own"),
@@ -81,4 +81,4 @@ def test_a_factor_that_fails_on_a_real_queue_counts_as_nothing_and_is_named_once
     guarded = GuardedFactor("mine", factor)
 
     assert guarded(sample(7)).tolist() == guarded(sample(7)).tolist() == [0.0] * 7
-    assert [record.getMessage().startswith("the factor mine") for record in caplog.records] == [True]
+    assert [record.getMessage().startswith("the priority factor mine") for record in caplog.records] == [True]

@@ -118,7 +118,7 @@ def test_every_stage_of_a_chain_is_shown_and_one_refusal_ends_it_all() -> None:
     ("hook", "words"),
     [
         ("def submit(job, submitter):\n    return 7", "it returned int, which is neither a job nor None"),
-        ("def submit(job, submitter):\n    return replace(job, time_limit_s='soon')", "it returned what is no job"),
+        ("def submit(job, submitter):\n    return replace(job, time_limit_s='soon')", "it returned an invalid job"),
         ("def submit(job, submitter):\n    return replace(job, name=object())", "a job that cannot be sent"),
         ("def submit(job, submitter):\n    return replace(job, script_digest='f' * 64)", "it changed script_digest"),
         ("def submit(job, submitter):\n    return replace(job, is_interactive=True)", "it changed is_interactive"),
@@ -137,7 +137,10 @@ def test_a_hook_that_answers_nonsense_or_dies_refuses_the_job_and_says_how(hook:
         async with hooked(hook) as (rig, _):
             for _ in range(2):
                 refusal = await refused(rig, job())
-                assert (refusal.code, refusal.hint) == ("hook_refused", "tell an administrator: gqd's log says more")
+                assert (refusal.code, refusal.hint) == (
+                    "hook_refused",
+                    "ask an administrator: gqd's log has the details",
+                )
                 assert words in refusal.message
 
     asyncio.run(scene())
@@ -161,7 +164,7 @@ def test_where_the_site_says_so_jobs_are_accepted_unseen_when_the_hook_fails() -
         hook = "def submit(job, submitter):\n    return 1 / 0"
         async with hooked(hook, 'submit_hook_on_failure = "accept"') as (rig, _):
             _, did = await queued(rig)
-            assert did == "accepted unseen, for the hook failed: ZeroDivisionError: division by zero"
+            assert did == "accepted unchecked, because the hook failed: ZeroDivisionError: division by zero"
 
     asyncio.run(scene())
 
@@ -251,7 +254,7 @@ def test_a_hook_that_cannot_be_loaded_is_refused_at_reload_and_nothing_changes(h
             config = Path(path.parent, "gq.toml")
             config.write_text(f'{config.read_text()}[[partition]]\nname = "late"\n')
             refusal = await refused(rig, wire.ReloadConfig())
-            assert (refusal.code, refusal.hint) == ("bad_hook", "mend the file, or submit_hook in gq.toml")
+            assert (refusal.code, refusal.hint) == ("bad_hook", "fix the file, or submit_hook in gq.toml")
             assert words in refusal.message and str(path) in refusal.message
             cluster = await rig.ask(wire.GetCluster())
             assert isinstance(cluster, wire.Cluster)
@@ -290,7 +293,7 @@ def test_one_users_flood_waits_behind_itself_only() -> None:
             busy = [one.body for one in answers if isinstance(one.body, wire.Refused)]
             assert 0 < len(busy) < 600
             assert {one.code for one in busy} == {"hook_refused"}
-            assert "of your jobs wait for the site's submit hook already" in busy[0].message
+            assert "of your jobs are already waiting for the site's submit hook" in busy[0].message
 
     asyncio.run(scene())
 

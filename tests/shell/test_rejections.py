@@ -30,7 +30,7 @@ def test_a_host_that_keeps_knocking_is_named_once_a_minute(caplog: pytest.LogCap
     gate = Gate()
     for _ in range(5):
         gate.rejections.record("HandshakeRefused", "10.0.0.9", "no key")
-    assert caplog.messages == ["a host at 10.0.0.9 was turned away: no key"]
+    assert caplog.messages == ["a host at 10.0.0.9 was rejected: no key"]
     assert gate.told() == [DoorIncident(action="HandshakeRefused", origin="10.0.0.9", detail="no key")]
     gate.at += AGAIN_S
     gate.rejections.record("HandshakeRefused", "10.0.0.9", "no key")
@@ -64,13 +64,13 @@ def test_who_is_known_is_named_with_user_and_uid(caplog: pytest.LogCaptureFixtur
     gate.rejections.record("IdentityMismatch", "node n1", "two uids", "alice", 4321)
     gate.rejections.record("NotServed", "local", "not you", uid=5)
     assert [(one.user, one.uid) for one in gate.told()] == [("alice", 4321), ("", 5)]
-    assert caplog.messages == ["node n1 was turned away: two uids", "somebody on this host was turned away: not you"]
+    assert caplog.messages == ["node n1 was rejected: two uids", "a process on this host was rejected: not you"]
 
 
 def test_what_a_stranger_calls_itself_makes_no_line_and_no_long_one(caplog: pytest.LogCaptureFixture) -> None:
     Gate().rejections.record("Impostor", "10.0.0.9", "not\ncritical all is \x1b[2Jlost" + "x" * 5000)
     [line] = caplog.messages
-    assert "was turned away: not?critical all is ?[2Jlost" in line
+    assert "was rejected: not?critical all is ?[2Jlost" in line
     assert len(line) < MAX_WORDS + 60
 
 

@@ -50,7 +50,7 @@ def test_what_a_fresh_file_says_is_in_force_without_a_restart() -> None:
             path.write_text(f'{BASE}[limits]\npage = 7\n[[partition]]\nname = "gpu"\n')
             assert await reload(rig) == "in force: limits.page, partition.main, partition.gpu"
             assert await partitions(rig) == ["gpu"]
-            assert await reload(rig) == "nothing that takes effect at once has changed"
+            assert await reload(rig) == "no setting that takes effect at once has changed"
 
     asyncio.run(scene())
 
@@ -78,8 +78,8 @@ def test_what_waits_for_a_restart_is_named_until_there_is_one() -> None:
             path.write_text(f'cluster = "other"\n{BASE}[limits]\ninbox = 17\n[[node]]\nname = "n1"\ncpus = 3\n')
             for _ in range(2):
                 said = await reload(rig)
-                assert "waits for `gqd restart`: cluster, limits.inbox" in said
-                assert "waits for `gqnode restart` on the node's host: node.n1" in said
+                assert "after `gqd restart`: cluster, limits.inbox" in said
+                assert "after `gqnode restart` on the node's host: node.n1" in said
             shown = await rig.ask(wire.WhoAmI())
             assert isinstance(shown, wire.Identity)
             assert shown.cluster == "gq", "as it was started"
@@ -109,11 +109,11 @@ def test_a_text_that_may_become_gq_toml_is_compared_and_nothing_changes() -> Non
                 "warning: partition `gpu` names QOS that do not exist: hgih"
             )
             same = await rig.ask(wire.CheckConfig(text=path.read_text(), path="new.toml"))
-            assert same == wire.Done(text="nothing would change")
+            assert same == wire.Done(text="no setting would change")
             with pytest.raises(Refusal, match=r"`limits\.pgae` is not a setting"):
                 await rig.ask(wire.CheckConfig(text="[limits]\npgae = 1\n", path="new.toml"))
             assert await partitions(rig) == ["main"]
-            assert await reload(rig) == "nothing that takes effect at once has changed"
+            assert await reload(rig) == "no setting that takes effect at once has changed"
 
     asyncio.run(scene())
 
@@ -177,4 +177,4 @@ def test_long_lists_of_what_changed_are_cut() -> None:
 def test_what_the_commands_of_laptops_read_is_no_daemons_business() -> None:
     before = Config(path="gq.toml")
     after = parse_config('[client]\ncontroller = "tcp://10.0.0.1:7134"\n', "gq.toml")
-    assert what_changed(before, before, after) == "nothing that takes effect at once has changed"
+    assert what_changed(before, before, after) == "no setting that takes effect at once has changed"

@@ -140,7 +140,7 @@ def test_a_token_whose_time_is_over_opens_nothing_also_on_a_link_that_stands() -
             await standing.say(join)
             heard = await standing.hear()
             assert isinstance(heard, node_wire.Unwelcome)
-            assert "not valid any more" in heard.why
+            assert "no longer valid" in heard.why
             late = shared.dial(token)
             await late.say(join)
             await shared.until_counted("handshakes_refused")
@@ -195,7 +195,7 @@ def test_a_removed_node_is_told_and_its_link_that_stands_is_dead_at_once() -> No
             await link.say(hello("n1"))
             heard = await link.hear()
             assert isinstance(heard, node_wire.Unwelcome)
-            assert "not valid any more" in heard.why
+            assert "no longer valid" in heard.why
             [told] = await shared.audit("RevokedKey")
             assert told.origin == "127.0.0.1"
             again = shared.dial(keys)
@@ -295,7 +295,7 @@ def test_each_key_opens_only_the_door_that_it_is_for() -> None:
                 assert await client.is_silent()
             assert await pretender.is_silent()
             details = [line.detail for line in await shared.audit("HandshakeRefused")]
-            assert "is not for the door of nodes" in details[0]
+            assert "is not valid on the listener nodes" in details[0]
 
     asyncio.run(scenario())
 

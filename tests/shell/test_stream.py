@@ -184,9 +184,12 @@ def test_one_user_does_not_take_the_room_of_all() -> None:
 
     first, *rest = asyncio.run(scene())
     assert isinstance(first, client.Refused)
-    assert (first.code, first.message) == ("busy", f"{MAX_WAITING_PER_USER} clients of alice wait for events already")
+    assert (first.code, first.message) == (
+        "busy",
+        f"{MAX_WAITING_PER_USER} clients of alice are already waiting for events",
+    )
     assert {one.message for one in rest if isinstance(one, client.Refused)} == {
-        f"{MAX_WAITING} clients wait for events already"
+        f"{MAX_WAITING} clients are already waiting for events"
     }
     assert len(rest) == MAX_WAITING_PER_USER
 

@@ -449,7 +449,7 @@ class HostCluster:
     def start_gqd(self) -> Daemon:
         """As the unit file of the example does."""
         gqd = self.head.daemon("gqd", "--config", CONFIG_PATH)
-        gqd.await_log("gqd serves")
+        gqd.await_log("gqd is ready")
         return gqd
 
     def configure(self, host: Host) -> None:

@@ -380,7 +380,7 @@ def test_a_token_is_used_to_send_messages_as_a_node(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, new_token(stage, "--node-name", "spare"))
     say(line, hello("spare"))
 
-    assert "good for joining only" in why_not(hear(line))
+    assert "valid for joining only" in why_not(hear(line))
 
 
 @attack("A token on a command line, where every user sees it", REFUSED, NOTHING)
@@ -397,7 +397,7 @@ def test_a_removed_node_continues_to_send_messages(stage: Stage, spare: tuple[Ke
         pass
     say(line, node_wire.Heartbeat(node="spare", incarnation="x", at=1.0))
 
-    assert "not valid any more" in why_not(hear(line))
+    assert "no longer valid" in why_not(hear(line))
 
 
 @attack("A removed node connects again", REFUSED, "HandshakeRefused: refused")

@@ -50,7 +50,7 @@ def head(pytestconfig: pytest.Config) -> Iterator[Host]:
 def set_up(net: Network) -> Host:
     [host] = net.hosts.values()
     host.ok("gqd", "init", "--cluster", net.run_name, "--listen", "tcp://127.0.0.1:7999", "--node", "head")
-    host.daemon("gqd", "--config", CONFIG_PATH).await_log("gqd serves")
+    host.daemon("gqd", "--config", CONFIG_PATH).await_log("gqd is ready")
     host.daemon("gqnode", "--config", CONFIG_PATH, "--name", "head").await_log("is part of cluster")
     return host
 

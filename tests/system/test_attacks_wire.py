@@ -203,7 +203,7 @@ def test_silent_connections_of_a_user_to_the_sockets_of_a_node_daemon_by_the_tho
     attacker.ask("let_go")
 
 
-# ── what is no message ────────────────────────────────────────────────────────────────────────────────────────
+# ── an invalid message ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def nonsense() -> list[tuple[bytes, ...]]:

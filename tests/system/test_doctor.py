@@ -164,7 +164,7 @@ def again(host: Host, program: str) -> None:
     end(host, program)
     words = ("--name", host.name) if program == "gqnode" else ()
     daemon = host.daemon(program, "--config", CONFIG_PATH, *words)
-    daemon.await_log("is part of cluster" if program == "gqnode" else "gqd serves")
+    daemon.await_log("is part of cluster" if program == "gqnode" else "gqd is ready")
 
 
 # ── well ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -369,7 +369,7 @@ def test_a_host_with_an_unknown_key_is_kept_out_and_both_sides_say_so_until_the_
     gqnode = cluster.start_gqnode(stranger)
 
     gqnode.await_log("does not accept this node's key")
-    cluster.gqd.await_log(f"a host at {stranger.address} was turned away: its key is not known")
+    cluster.gqd.await_log(f"a host at {stranger.address} was rejected: its key is not known")
     assert "is part of cluster" not in gqnode.log
 
     shutil.copy(stranger.path(f"{KEYS}/nodes/e.pub"), cluster.head.path(f"{KEYS}/nodes"))
@@ -398,7 +398,7 @@ def test_a_node_that_speaks_for_another_is_turned_away_and_both_sides_say_so(
 
     gqnode.await_log("this key belongs to node e, not to c")
     assert gqnode.process.wait(LONG_S) == 1
-    cluster.gqd.await_log("was turned away: this key belongs to node e, not to c")
+    cluster.gqd.await_log("was rejected: this key belongs to node e, not to c")
 
 
 def test_a_second_host_with_the_keys_of_a_node_that_is_there_is_turned_away(
@@ -440,7 +440,7 @@ def test_a_job_goes_on_while_the_network_is_away_and_its_end_is_heard_after(clus
     await_state(d, job, "RUNNING")  # the node's report may arrive after the output
 
     with cluster.net.without(b):
-        cluster.nodes["b"].await_log("no word from the controller")
+        cluster.nodes["b"].await_log("no message from the controller")
         go(b)
         await_text(b, f"{WORKDIR}/gq-{job}.out", "ends")
         assert facts(d, job)["state"] == "RUNNING"
@@ -457,7 +457,7 @@ def test_a_step_goes_on_while_one_of_its_hosts_is_cut_off_and_no_output_is_lost(
     await_text(b, f"{WORKDIR}/gq-{job}.out", "1: began")
 
     with cluster.net.without(c):
-        cluster.nodes["c"].await_log("no word from the controller")
+        cluster.nodes["c"].await_log("no message from the controller")
         go(b, c)
         wait_until(lambda: b.path(f"{WORKDIR}/written").exists(), LONG_S)
 
@@ -585,7 +585,7 @@ def test_a_cluster_without_tcp_in_its_configuration_binds_no_port(lone_net: Make
     [a] = net.hosts.values()
     a.path(CONFIG_PATH).parent.mkdir()
     a.path(CONFIG_PATH).write_text(f'cluster = "{net.run_name}"\n[access]\nroot_jobs = true\n[[node]]\nname = "a"\n')
-    a.daemon("gqd", "--config", CONFIG_PATH).await_log("gqd serves")
+    a.daemon("gqd", "--config", CONFIG_PATH).await_log("gqd is ready")
     a.daemon("gqnode", "--config", CONFIG_PATH, "--name", "a").await_log("is part of cluster")
     job = submit(a, wrap="gqrun sh -c 'echo began; while [ ! -e go ]; do sleep 0.1; done'")
     await_text(a, f"{WORKDIR}/gq-{job}.out", "began")

@@ -38,7 +38,7 @@ _IS_ERROR = re.compile(r'^\S+ (error|critical) |"level": ?"(error|critical)"|^Tr
 """Plain and JSON lines of the daemons' logs, and what a daemon says that cannot start."""
 _INSTANT = re.compile(r'^(?:\{"at": ?")?(\d{4}-\d\d-\d\dT[^\s"]+)')
 _FIXED_BY = {
-    "gq.toml is not read again": "gq.toml was read again",
+    "gq.toml was not reloaded": "gq.toml was reloaded",
     "does not accept this node's key": " is part of cluster ",
     "breaks off the handshake": " is part of cluster ",
     "does not let this node in": " is part of cluster ",

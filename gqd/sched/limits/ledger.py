@@ -195,10 +195,10 @@ class Ledger:
         if partition.max_nodes is not None and shape.nodes_min > partition.max_nodes:
             most = partition.max_nodes
             return AccessDenied(
-                why=f"it asks for {shape.nodes_min} nodes; partition `{partition.name}` gives a job {most} now"
+                why=f"it asks for {shape.nodes_min} nodes; partition `{partition.name}` now allows a job {most}"
             )
         if partition.qos and who.qos not in partition.qos:
-            return AccessDenied(why=f"partition `{partition.name}` takes no jobs of QOS `{who.qos}` any more")
+            return AccessDenied(why=f"partition `{partition.name}` no longer accepts jobs of QOS `{who.qos}`")
         path: tuple[str, ...] | None = None
         for noun, listed in (("partition", partition), ("QOS", qos)):
             if listed is None or listed.groups or not (listed.users or listed.accounts):
@@ -206,7 +206,7 @@ class Ledger:
             path = path or account_path(self.view.accounts, who.account)
             if not is_listed(listed, who.user, (), path):
                 whom = f"user {who.user} in account `{who.account}`"
-                return AccessDenied(why=f"{noun} `{listed.name}` is not for {whom} any more")
+                return AccessDenied(why=f"{noun} `{listed.name}` is no longer for {whom}")
         return None
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -44,7 +44,7 @@ def violation_on(factor: Callable[[Columns], object], jobs: Columns) -> str:
         return "it gives numbers that are not finite"
     if count and (once.min() < 0.0 or once.max() > 1.0):
         return f"it gives numbers from {once.min():g} to {once.max():g}, not from 0 to 1"
-    return "" if once.tobytes() == np.asarray(again).tobytes() else "it gives other numbers when it is asked again"
+    return "" if once.tobytes() == np.asarray(again).tobytes() else "it gives other numbers when it is called again"
 
 
 def sample(count: int) -> Columns:

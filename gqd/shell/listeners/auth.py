@@ -110,7 +110,8 @@ class KeyCheck:
         if found is None:
             return self._why_no_guest(domain)
         if found.kind not in KINDS.get(domain, ()):
-            return f"the key of {found.kind.value} {found.name or '(a token)'} is not for the door of {domain.decode()}"
+            holder = found.name or "(a token)"
+            return f"the key of {found.kind.value} {holder} is not valid on the listener {domain.decode()}"
         return ""
 
 

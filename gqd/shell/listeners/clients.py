@@ -70,7 +70,7 @@ class RequestHandler:
         head = head_of(data)
         if head is None:
             self._counters.malformed += 1
-            self._rejections.record("Malformed", caller.origin, "what came is no request", caller.user, caller.uid)
+            self._rejections.record("Malformed", caller.origin, "the message is not a request", caller.user, caller.uid)
             return None
         try:
             peer = self._identify(caller)
@@ -115,8 +115,8 @@ class RequestHandler:
         except ProtocolError as error:
             raise Refusal(
                 "unknown_request",
-                f"this controller does not know that request: {error.message}",
-                "is gqd older than this command?",
+                f"this controller does not know the request: {error.message}",
+                "check that gqd is not older than this command",
             ) from error
 
     def _without_blobs(self, body: wire.RequestBody) -> tuple[wire.RequestBody, dict[str, bytes]]:
@@ -168,9 +168,7 @@ def enrolled_caller(users: UserDirectory, ring: KeyRing, frame: zmq.Frame) -> Ca
     def establish() -> Peer:
         found = ring.holder(public)
         if found is None or found.kind is not KeyKind.USER or found.uid is None:
-            raise Refusal(
-                "revoked_key", "the key of this link is not valid any more", "`gqctl key add` enrols a new one"
-            )
+            raise Refusal("revoked_key", "the key of this link is no longer valid", "`gqctl key add` enrols a new one")
         return users.enrolled(found.name, found.uid, public, host)
 
     return Caller(establish=establish, origin=f"key {public[:8]} ({host})")

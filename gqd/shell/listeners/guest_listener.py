@@ -96,7 +96,7 @@ class GuestListener:
     def _begin(self, peer_id: bytes, frame: zmq.Frame, public: str, introduction: wire.Introduction) -> None:
         self._links.count_unproven(frame)
         if public in self._under_way:
-            self._answer(peer_id, introduction.request_id, Refusal("busy", "this key is being introduced already"))
+            self._answer(peer_id, introduction.request_id, Refusal("busy", "this key is already being introduced"))
             return
         task = asyncio.ensure_future(self._introduce(peer_id, public, address(frame), introduction))
         self._under_way[public] = task
@@ -122,9 +122,9 @@ class GuestListener:
         head = head_of(frame.buffer)
         is_new = self._links.is_silent(frame)
         if is_new:
-            self._rejections.record(NO_INTRODUCTION, address(frame), "it asked before anybody vouched for its key")
+            self._rejections.record(NO_INTRODUCTION, address(frame), "it sent a request before its key was introduced")
         elif not self._introductions.has_known(public):
-            self._rejections.record(NO_INTRODUCTION, address(frame), "its key is not valid any more")
+            self._rejections.record(NO_INTRODUCTION, address(frame), "its key is no longer valid")
         if head is None or (is_new and len(frame.buffer) > wire.MAX_INTRODUCTION_BYTES):
             self._counters.malformed += 1
             self._links.hang_up(frame)
@@ -132,7 +132,7 @@ class GuestListener:
         self._links.count_unproven(frame)
         refusal = Refusal(
             "introduce_first",
-            "the controller does not know the key of this link, or not any more",
+            "the controller does not know the key of this link, or no longer does",
             "`munge = true` in [client] of gq.toml introduces it; `gqctl key add` on a host of the cluster enrols it",
         )
         self._counters.refused_at_door += 1

@@ -52,7 +52,7 @@ MAX_GUESTS = 4096
 """Links that are not introduced yet; `gq.connection.memory_guard` bounds the memory of all links."""
 INTRODUCE_S = 15.0
 """Time within which a link must be introduced."""
-NO_ROOM = "its key is not known, and many others have not said yet whose theirs are"
+NO_ROOM = "its key is not known, and too many unknown keys are not introduced yet"
 MAX_WAITING_OF_NODE = 65_536
 """Unhandled messages of a node, which relays for all users of its host."""
 LINGER_S = 0.5
@@ -249,18 +249,18 @@ class Listeners:
     def _on_crowd(self, peer: str) -> None:
         """Record that links of a peer were cut; `peer` as `Links` names it: an address, or ``uid 1000``."""
         self._counters.links_cut += 1
-        self._record_peer("TooManyLinks", peer, "it had too many links at once; those beyond were cut")
+        self._record_peer("TooManyLinks", peer, "it had too many links at once; the excess links were closed")
 
     def _on_greedy(self, peer: str, size: int) -> None:
         """Record that a peer's link was cut for an endless message; `peer` as in `_on_crowd`."""
         self._counters.links_cut += 1
-        detail = f"it sent {size >> 20} MiB of messages that did not end, and was hung up on"
+        detail = f"it sent {size >> 20} MiB of an unfinished message and was disconnected"
         self._record_peer("TooMuchAtOnce", peer, detail)
 
     def _on_flood(self, peer: str) -> None:
         """Record that a peer's link was cut for too many messages; `peer` as in `_on_crowd`."""
         self._counters.links_cut += 1
-        self._record_peer("TooMuchAtOnce", peer, "it sent more than can be handled, and was hung up on")
+        self._record_peer("TooMuchAtOnce", peer, "it sent more than can be handled and was disconnected")
 
     def _record_peer(self, action: str, peer: str, detail: str) -> None:
         uid = int(peer.removeprefix(OF_USER)) if peer.startswith(OF_USER) else None

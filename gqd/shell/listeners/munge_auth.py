@@ -67,8 +67,8 @@ class MungeAuth:
         """Check a credential and remember the key's user.  `Refusal`, as `munge.MungeRefused` if the uid is known."""
         decoded = await self._decode(body.credential)
         if decoded.payload != munge.payload_of(public):
-            message = "this MUNGE credential is not one of gq's over the key of this link"
-            raise munge.MungeRefused("munge_other_key", message, "make one for each key", decoded.uid)
+            message = "this MUNGE credential was not made by gq for the key of this link"
+            raise munge.MungeRefused("munge_other_key", message, "make a credential for each key", decoded.uid)
         try:
             peer = self._users.introduced(body.user, decoded.uid, "")
         except Refusal as error:
@@ -77,14 +77,14 @@ class MungeAuth:
 
     async def _decode(self, credential: str) -> munge.Decoded:
         if self._waiting >= MAX_WAITING:
-            raise Refusal("busy", f"{MAX_WAITING} others wait for MUNGE to be asked", "try again in a moment")
+            raise Refusal("busy", f"{MAX_WAITING} other requests already wait for MUNGE", "try again in a moment")
         self._waiting += 1
         try:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, munge.decode, credential, self._socket)
             return await asyncio.wait_for(asked, DECODE_S)
         except TimeoutError:
             message = f"munged on the controller's host did not answer within {DECODE_S:g} s"
-            raise Refusal("munge_down", message, "ask those who run the cluster to look after munged") from None
+            raise Refusal("munge_down", message, "ask an administrator to check munged") from None
         finally:
             self._waiting -= 1
 

@@ -66,7 +66,7 @@ def why_unacceptable(message: wire.NodeMessage) -> str:
 def _why_bad(name: str, value: Any) -> str:
     """Why a value is invalid; `name` is its field or list.  Written for speed, since reports have dozens of values."""
     if isinstance(value, _TEXTS):
-        return f"{name} is {len(value)} long, at most {MAX_TEXT}" if len(value) > MAX_TEXT else ""
+        return f"{name} is {len(value)} long; the maximum is {MAX_TEXT}" if len(value) > MAX_TEXT else ""
     if isinstance(value, _NUMBERS):
         return _why_bad_number(name, value)
     if isinstance(value, msgspec.Struct):
@@ -75,7 +75,7 @@ def _why_bad(name: str, value: Any) -> str:
                 return why
     elif isinstance(value, tuple):
         if len(value) > MAX_ITEMS:
-            return f"{name} has {len(value)} items, at most {MAX_ITEMS}"
+            return f"{name} has {len(value)} items; the maximum is {MAX_ITEMS}"
         for one in value:
             if why := _why_bad(name, one):
                 return why
@@ -91,13 +91,13 @@ def _why_bad_number(name: str, value: float) -> str:
 
 def _why_bad_inventory(inventory: Inventory) -> str:
     if len(inventory.gpus) > MAX_GPUS:
-        return f"it has {len(inventory.gpus)} GPUs, at most {MAX_GPUS}"
+        return f"it has {len(inventory.gpus)} GPUs; the maximum is {MAX_GPUS}"
     indices = [gpu.index for gpu in inventory.gpus]
     if len(set(indices)) < len(indices):
         return "two of its GPUs have the same index"
     for gpu in inventory.gpus:
         if len(gpu.nvlink) > MAX_GPUS or len(gpu.pcie) > MAX_GPUS:
-            return f"GPU {gpu.index} is linked with more GPUs than there can be"
+            return f"GPU {gpu.index} is linked with more GPUs than a node can have"
     return _why_bad_words(inventory) or _why_bad_numa(inventory)
 
 
@@ -111,10 +111,10 @@ def _why_bad_words(inventory: Inventory) -> str:
     }
     for name, some in words.items():
         if len(some) > MAX_WORDS:
-            return f"it has {len(some)} {name}, at most {MAX_WORDS}"
+            return f"it has {len(some)} {name}; the maximum is {MAX_WORDS}"
     for word in (*chain.from_iterable(words.values()), *inventory.attributes.values()):
         if len(word) > MAX_WORD or not word.isprintable():
-            return f"{word[:60]!r} is no word: it is too long, or cannot be printed"
+            return f"{word[:60]!r} is not a valid word: it is too long, or not printable"
     for name, count in inventory.resources.items():
         if not 0 <= count <= MAX_COUNT:
             return f"it has {count} of {name}, which is not between 0 and {MAX_COUNT}"
@@ -124,7 +124,7 @@ def _why_bad_words(inventory: Inventory) -> str:
 def _why_bad_numa(inventory: Inventory) -> str:
     """Check the CPU lists before they are expanded, since a range may be long."""
     if len(inventory.cpu_numa) > MAX_CPUS:
-        return f"it has {len(inventory.cpu_numa)} NUMA nodes, at most {MAX_CPUS}"
+        return f"it has {len(inventory.cpu_numa)} NUMA nodes; the maximum is {MAX_CPUS}"
     for _, cpus in inventory.cpu_numa:
         if not _CPU_LIST.fullmatch(cpus) or max(map(int, _NUMBER.findall(cpus))) >= inventory.cpus:
             return f"{cpus[:60]!r} is not a list of its CPUs"

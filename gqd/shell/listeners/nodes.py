@@ -85,8 +85,8 @@ class NodeListener:
         found = ring.holder(public)
         if found is None or found.kind is KeyKind.USER:
             self._counters.impostors += 1
-            self._rejections.record("RevokedKey", address(frame), f"its key {public[:8]} is not valid any more")
-            self._turn_away(peer_id, "the key of this link is not valid any more")
+            self._rejections.record("RevokedKey", address(frame), f"its key {public[:8]} is no longer valid")
+            self._turn_away(peer_id, "the key of this link is no longer valid")
         elif found.kind is KeyKind.JOIN:
             self._join(peer_id, frame, public)
         else:
@@ -102,7 +102,7 @@ class NodeListener:
             self._rejections.record("Impostor", address(frame), why)
             self._turn_away(peer_id, why)
         elif isinstance(message, wire.Join):
-            self._turn_away(peer_id, f"node {sender.name} is a member already; a token lets nodes join")
+            self._turn_away(peer_id, f"node {sender.name} is already a member; a token is for nodes that join")
         else:
             self._take(peer_id, message, key)
 
@@ -113,17 +113,17 @@ class NodeListener:
         message = self._read(peer_id, frame, host) if is_small else None
         if isinstance(message, wire.Join):
             if not self._may_try(token):
-                self._turn_away(peer_id, "this token is tried too often; wait a minute")
+                self._turn_away(peer_id, "this token was used too often; wait a minute")
                 return
             self._counters.joins += 1
             self._inbox.put(NodeJoin(route=(self.listener.name, peer_id), token=token, address=host, join=message))
             return
         self._counters.impostors += 1
-        what = type(message).__name__ if message is not None else "what is no message"
+        what = type(message).__name__ if message is not None else "an invalid message"
         self._rejections.record(
-            "TokenMisused", host, f"token {token[:8]} was used to say {what}; it is good for Join only"
+            "TokenMisused", host, f"token {token[:8]} was used for {what}; it is valid for Join only"
         )
-        self._turn_away(peer_id, "a token is good for joining only")
+        self._turn_away(peer_id, "a token is valid for joining only")
 
     def _may_try(self, token: str) -> bool:
         now = time.monotonic()
@@ -158,7 +158,7 @@ class NodeListener:
             case wire.Hello():
                 self._counters.hellos += 1
                 if not OLDEST_WIRE_VERSION <= message.version <= WIRE_VERSION:
-                    why = f"the controller speaks version {WIRE_VERSION} of the protocol"
+                    why = f"the controller speaks protocol version {WIRE_VERSION}"
                     self._rejections.record("WrongVersion", f"node {message.node}", why)
                     self._turn_away(peer_id, why)
                     return

@@ -43,7 +43,7 @@ class Rejections:
         self._told_at[(action, place)] = now
         self._counters.incidents += 1
         detail = "".join(one if one.isprintable() else "?" for one in detail[:MAX_WORDS])
-        LOG.warning("%s was turned away: %s", _who(origin), detail)
+        LOG.warning("%s was rejected: %s", _who(origin), detail)
         self._inbox.put(DoorIncident(action=action, origin=origin, detail=detail, user=user, uid=uid))
 
     def _has_room(self, now: float) -> bool:
@@ -51,7 +51,7 @@ class Rejections:
             self._told_at = {key: at for key, at in self._told_at.items() if now - at < AGAIN_S}
         has_room = len(self._told_at) < MAX_PER_MINUTE
         if not has_room and not self._is_overrun:
-            LOG.warning("so many are turned away that not all are told: see `incidents_untold`")
+            LOG.warning("too many peers are rejected to log them all: see `incidents_untold`")
         self._is_overrun = not has_room
         return has_room
 
@@ -59,5 +59,5 @@ class Rejections:
 def _who(origin: str) -> str:
     """The origin in words, for the log."""
     if origin == "local":
-        return "somebody on this host"
+        return "a process on this host"
     return origin if origin.startswith(("node ", "key ", "munge ")) else f"a host at {origin}"

@@ -57,7 +57,7 @@ class UserDirectory:
             raise Refusal(
                 "unknown_user",
                 f"uid {uid} has no name on the controller's host",
-                "jobs run as named users: add the account there",
+                "jobs run as named users: add an account there",
             )
         # Only a group of the user: a set-gid program has another one.
         return Peer(uid=uid, gid=gid if gid in found.gids else found.gid, user=found.user, groups=found.groups)
@@ -81,8 +81,8 @@ class UserDirectory:
         if uid == ROOT_UID:
             raise Refusal(
                 "munge_root",
-                "root of another host is not root here, though MUNGE vouches for it",
-                "be a user; or root on the controller's host, or by a key that root enrolled there",
+                "root of another host is not root here, although MUNGE authenticates it",
+                "run the command as a user, on the controller's host, or with a key that root enrolled there",
             )
         found = self._same(user, uid, "on its host") if self.is_shared else self._of_private(uid, self._gid(uid))
         return msgspec.structs.replace(found, by_munge=True, address=address)

@@ -24,7 +24,7 @@ SUBJECT_CHARACTERS = 150
 def send(settings: NotifySettings, user: str, to: str, body: str) -> None:
     """Send the mail, and return when the mail system has accepted it; raises `NotDelivered` otherwise."""
     if not settings.mail:
-        raise NotDelivered("`notify.mail` is not set any more", is_final=True)
+        raise NotDelivered("`notify.mail` is no longer set", is_final=True)
     address = _address(settings, to or user)
     sender = settings.mail_from or f"gq@{socket.gethostname()}"
     message = compose(sender, address, body)
@@ -34,7 +34,7 @@ def send(settings: NotifySettings, user: str, to: str, body: str) -> None:
         else:
             _by_smtp(settings, sender, address, message)
     except (OSError, smtplib.SMTPException, subprocess.SubprocessError) as error:
-        raise NotDelivered(f"the mail to {address} was not taken: {error}"[:400]) from None
+        raise NotDelivered(f"the mail to {address} was not accepted: {error}"[:400]) from None
 
 
 def _address(settings: NotifySettings, to: str) -> str:

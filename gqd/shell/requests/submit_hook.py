@@ -40,7 +40,7 @@ INHERITED = ("PATH", "PYTHONPATH", "HOME", "LANG", "TZ")
 """Variables of gqd that the hook's process inherits, besides those that begin with `LC_`; others may hold secrets."""
 FIXED = ("script_digest", "environment_digest", "is_interactive")
 """Fields that a hook must not change: they are fixed before it is called."""
-ASK_ADMINISTRATOR = "tell an administrator: gqd's log says more"
+ASK_ADMINISTRATOR = "ask an administrator: gqd's log has the details"
 
 Enter = Callable[[ClientRequest, dict[str, bytes]], None]
 
@@ -78,7 +78,7 @@ async def try_hook(settings: HookSettings) -> None:
             await worker.end()
     except HookFailed as failure:
         message = f"the submit hook {settings.place} cannot be loaded: {failure}"
-        raise Refusal("bad_hook", message, "mend the file, or submit_hook in gq.toml") from failure
+        raise Refusal("bad_hook", message, "fix the file, or submit_hook in gq.toml") from failure
 
 
 async def log_if_broken(settings: HookSettings) -> None:
@@ -86,8 +86,8 @@ async def log_if_broken(settings: HookSettings) -> None:
     try:
         await try_hook(settings)
     except Refusal as refusal:
-        fate = "accepted unseen" if settings.accepts_on_failure else "refused"
-        LOG.error("%s; until it is mended every job is %s (hint: %s)", refusal.message, fate, refusal.hint)
+        fate = "accepted unchecked" if settings.accepts_on_failure else "refused"
+        LOG.error("%s; until it is fixed every job is %s (hint: %s)", refusal.message, fate, refusal.hint)
 
 
 class HookQueue:
@@ -111,7 +111,7 @@ class HookQueue:
             return
         own = self._waiting.setdefault(request.peer.uid, deque())
         if len(own) >= MAX_WAITING_PER_USER or sum(map(len, self._waiting.values())) >= MAX_WAITING:
-            busy = f"{len(own)} of your jobs wait for the site's submit hook already"
+            busy = f"{len(own)} of your jobs are already waiting for the site's submit hook"
             self._enter(_refused(request, busy, "try again in a moment"), {})
             return
         own.append((request, blobs))
@@ -184,7 +184,7 @@ class HookQueue:
         except HookFailed as failure:
             LOG.error("the submit hook failed: %s", failure)
             if self._settings.accepts_on_failure:
-                return Verdict(), _cut(f"accepted unseen, for the hook failed: {failure}")
+                return Verdict(), _cut(f"accepted unchecked, because the hook failed: {failure}")
             return Verdict(refusal=f"the site's submit hook failed: {failure}", hint=ASK_ADMINISTRATOR), ""
         return verdict, "" if verdict.job is None else _cut(", ".join(changes(stage.spec, verdict.job)))
 
@@ -273,7 +273,7 @@ class _Worker:
         except (asyncio.IncompleteReadError, ConnectionError):
             raise HookFailed(f"its process ended{await self._how()}") from None
         except msgspec.MsgspecError as error:
-            raise HookFailed(f"it returned what is no job: {error}") from None
+            raise HookFailed(f"it returned an invalid job: {error}") from None
 
     async def _receive(self) -> Verdict:
         assert self._process.stdout is not None
@@ -310,7 +310,7 @@ def _refused(request: ClientRequest, why: str, hint: str) -> ClientRequest:
 def _refuse_fixed(before: JobSpec, after: JobSpec) -> None:
     for name in FIXED:
         if getattr(before, name) != getattr(after, name):
-            raise HookFailed(f"it changed {name}, which it may not")
+            raise HookFailed(f"it changed {name}, which a hook may not change")
 
 
 def changes(before: msgspec.Struct, after: msgspec.Struct, prefix: str = "") -> Iterator[str]:

@@ -168,7 +168,7 @@ class PendingQueue:
     # ── kept by the cluster ───────────────────────────────────────────────────────────────────────────────────
 
     def add(self, job: Job) -> None:
-        assert job.job_id not in self._row_of, f"job {job.job_id} is in the queue already"
+        assert job.job_id not in self._row_of, f"job {job.job_id} is already in the queue"
         row = len(self._row_of)
         if row == self._integers.shape[1]:
             self._floats, self._integers = _longer(self._floats), _longer(self._integers)

@@ -599,7 +599,7 @@ def migrate(db: Database, path: str, migrations: Migrations = MIGRATIONS) -> Non
 
 
 def bad_database(path: str, error: Exception) -> GqError:
-    hint = "restore a copy, or move it away"
+    hint = "restore a backup, or move the file away"
     return GqError("bad_database", f"{path} cannot be used as the database: {error}", hint)
 
 
@@ -609,6 +609,6 @@ def _refuse_newer(db: Database, path: str, migrations: Migrations) -> None:
     if unknown:
         raise GqError(
             "newer_database",
-            f"{path} was written by a newer version of gq (it has the change `{unknown[0]}`)",
-            "start that version, or restore a copy that was made before the upgrade",
+            f"{path} was written by a newer version of gq (it has the migration `{unknown[0]}`)",
+            "start that version, or restore a backup from before the upgrade",
         )
