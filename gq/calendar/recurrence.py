@@ -114,7 +114,7 @@ def cron_of(rule: Mapping[str, Sequence[object]], start: datetime, now: float) -
     fields = _fields(parts, frequency, start)
     if start.tzinfo is not None and not is_steady(fields, start.tzinfo, now):
         raise ValueError("its time of day does not exist or occurs twice when clocks change; choose another hour")
-    return " ".join("*" if one is None else ",".join(map(str, one)) for one in fields)
+    return " ".join("*" if field is None else ",".join(map(str, field)) for field in fields)
 
 
 def _refuse_inexact(parts: Mapping[str, Sequence[str]], start: datetime) -> None:

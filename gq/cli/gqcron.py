@@ -370,7 +370,7 @@ COMMAND = Command(
     details=(
         "FILE replaces the crontab; - is standard input. Lines have the form of crontab(5). Lines that begin with "
         "#GQ, #SCRON or #SBATCH hold options for the next entry: those of gqsub, and "
-        + ", ".join(f"--{one.name}={one.metavar}" for one in CRON_OPTIONS)
+        + ", ".join(f"--{option.name}={option.metavar}" for option in CRON_OPTIONS)
         + "."
     ),
 )

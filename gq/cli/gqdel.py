@@ -89,8 +89,8 @@ def _end_jobs(client: Client, chosen: JobFilter, signum: int | None, arguments: 
     if not (done.job_ids or done.tasks or done.refused or done.skipped):
         refuse_unknown_names(client, chosen)
     verb = "cancelled" if signum is None else f"sent {signal_name(signum)} to"
-    for one in done.job_ids:
-        _tell(arguments, f"{verb} job {one}")
+    for job_id in done.job_ids:
+        _tell(arguments, f"{verb} job {job_id}")
     for array, tasks in done.tasks:
         _tell(arguments, f"{verb} job {JobWord(array, parse_tasks(tasks))}")
     for line in refusals(done):

@@ -67,7 +67,7 @@ def run(arguments: Arguments) -> int:
     if options.has("elastic"):
         from gq.cli.step.follow import follow  # few jobs are elastic
 
-        return follow([given for one in components for given in one.given], is_in_job=enclosing is not None)
+        return follow([given for component in components for given in component.given], is_in_job=enclosing is not None)
     client = Client(
         chosen_cluster(),
         patience_s=_PATIENCE_S if enclosing else 0.0,

@@ -94,7 +94,12 @@ def _options(
 
 def _note_options_of_script(args: tuple[str, ...]) -> None:
     """Tell whoever wrote ``gqsub train.sh --gpus=2`` that gq does not read what follows the script."""
-    names = {name for one in options_of(SUB) if one.name in _ASKED for name in (f"--{one.name}", f"-{one.letter}")}
+    names = {
+        name
+        for option in options_of(SUB)
+        if option.name in _ASKED
+        for name in (f"--{option.name}", f"-{option.letter}")
+    }
     found = [word for word in args if word.partition("=")[0] in names - {"-"}]
     if found:
         listed = ", ".join(f"`{word[:40]}`" for word in found[:3])

@@ -26,7 +26,7 @@ _INSTANTS = ("at", "since", "until")
 
 
 def run(arguments: Arguments) -> int:
-    jobs = [JobWord.of(*one) for one in operands(arguments, one_job, "JOB")]
+    jobs = [JobWord.of(*operand) for operand in operands(arguments, one_job, "JOB")]
     with controller() as client:
         answers = [(job, _explained(client, job)) for job in jobs]
     found = [(job, answer) for job, answer in answers if isinstance(answer, Explanation)]

@@ -18,10 +18,10 @@ def whole_list(ask: Callable[[ListAccounts], Accounts], query: ListAccounts) -> 
     while pages[-1].more:
         pages.append(ask(msgspec.structs.replace(query, after=pages[-1].last)))
     return Accounts(
-        accounts=tuple([one for page in pages for one in page.accounts]),
-        members=tuple([one for page in pages for one in page.members]),
+        accounts=tuple([account for page in pages for account in page.accounts]),
+        members=tuple([member for page in pages for member in page.members]),
         qos=tuple([one for page in pages for one in page.qos]),
-        limits=tuple([one for page in pages for one in page.limits]),
+        limits=tuple([limit for page in pages for limit in page.limits]),
         defaults={user: account for page in pages for user, account in page.defaults.items()},
         past=tuple([one for page in pages for one in page.past]),
     )

@@ -206,7 +206,7 @@ def _check_wish(config: Config, wish: InitOptions) -> None:
 def _check_no_other(location: Location) -> None:
     """Refuse if there is a queue of a cluster whose gq.toml is missing."""
     directories = (location.state_dir, f"{location.state_dir}/{CONTROLLER_DIR}")
-    for database in (path for path in (Path(one, _DATABASE) for one in directories) if path.exists()):
+    for database in (path for path in (Path(directory, _DATABASE) for directory in directories) if path.exists()):
         raise Refusal(
             "other_state",
             f"{database}, the queue of a cluster, exists without {location.config_path}",
@@ -333,7 +333,7 @@ def _has_registered(client: Client, node: str) -> bool:
         answer = client.ask(ListNodes(names=(node,)))
     except (Unreachable, Refusal):  # gqd does not answer yet, or does not know the node yet
         return False
-    return isinstance(answer, Nodes) and any(_is_up(one) for one in answer.nodes)
+    return isinstance(answer, Nodes) and any(_is_up(node) for node in answer.nodes)
 
 
 def _is_up(node: NodeInfo) -> bool:

@@ -230,9 +230,9 @@ def partition_of(policy: Policy, name: str | None) -> Partition:
     partition = policy.partition(name)
     if partition is not None:
         return partition
-    names = [one.name for one in policy.partitions]
+    names = [partition.name for partition in policy.partitions]
     close = nearest(name, names)
-    listed = ", ".join(f"`{one}`" for one in names)
+    listed = ", ".join(f"`{name}`" for name in names)
     hint = f"did you mean `{close}`? you may use {listed}" if close else f"you may use {listed}"
     raise Refusal("unknown_partition", f"partition `{name}` does not exist", hint)
 

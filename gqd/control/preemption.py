@@ -119,9 +119,9 @@ def _may_claim(draft: TurnBuilder, job: Job, planned_preemption: planned.Preempt
 
 def _gone_at(draft: TurnBuilder, planned_preemption: planned.Preemption) -> float:
     """The latest instant at which the last victim is killed."""
-    jobs = (draft.cluster.jobs.get(each.job_id) for each in planned_preemption.victims)
+    jobs = (draft.cluster.jobs.get(victim.job_id) for victim in planned_preemption.victims)
     longest = (notice_s(job.spec.signal) + requeue.grace_s(draft, job) for job in jobs if job is not None)
-    last = max((each.ends_at for each in planned_preemption.shrinks), default=draft.now)
+    last = max((shrink.ends_at for shrink in planned_preemption.shrinks), default=draft.now)
     return max(last, draft.now + max(longest, default=0.0))
 
 

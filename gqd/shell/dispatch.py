@@ -116,7 +116,7 @@ class EffectDispatcher:
 
     def _do(
         self,
-        one: effect.ReplyHistory
+        history: effect.ReplyHistory
         | effect.SendWelcome
         | effect.SendHeartbeatSeen
         | effect.AskWhoIsThere
@@ -132,19 +132,22 @@ class EffectDispatcher:
         | effect.ReplyNotices
         | effect.ReplyEvents,
     ) -> None:
-        match one:
+        match history:
             case effect.ReadConfig():
-                self._read_config(one.request)
+                self._read_config(history.request)
             case effect.FireCron():
-                self._fire_cron(one)
+                self._fire_cron(history)
             case effect.SendNotice():
-                self._send_notice(one)
+                self._send_notice(history)
             case effect.ReplyEvents():
-                self._ask_events(one)
+                self._ask_events(history)
             case effect.RemoveKeyFile():
-                self._remove_key_file(one.node)
+                self._remove_key_file(history.node)
             case effect.SendJoined():
-                self._tell(one.route, node.Joined(cluster=self.policy.cluster, node=one.node, is_login=one.is_login))
+                self._tell(
+                    history.route,
+                    node.Joined(cluster=self.policy.cluster, node=history.node, is_login=history.is_login),
+                )
             case (
                 effect.ReplyHistory()
                 | effect.ReplyAudit()
@@ -153,21 +156,21 @@ class EffectDispatcher:
                 | effect.ReplyBookings()
                 | effect.ReplyNotices()
             ):
-                self._ask_history(one)
+                self._ask_history(history)
             case effect.SendWelcome():
-                self._links[one.node] = one.route
-                self._tell(one.route, self._welcome())
+                self._links[history.node] = history.route
+                self._tell(history.route, self._welcome())
             case effect.SendHeartbeatSeen():
-                self._tell(one.route, node.HeartbeatSeen(at=one.at))
+                self._tell(history.route, node.HeartbeatSeen(at=history.at))
             case effect.AskWhoIsThere():
-                self._tell(one.route, node.WhoIsThere())
+                self._tell(history.route, node.WhoIsThere())
             case _:
-                assert_never(one)
+                assert_never(history)
 
-    def _close(self, one: effect.CloseLink) -> None:
-        self._links = {name: route for name, route in self._links.items() if route != one.route}
-        LOG.warning("a node was rejected: %s", one.why)
-        self._tell(one.route, node.Unwelcome(why=one.why, is_removed=one.is_removed))
+    def _close(self, link: effect.CloseLink) -> None:
+        self._links = {name: route for name, route in self._links.items() if route != link.route}
+        LOG.warning("a node was rejected: %s", link.why)
+        self._tell(link.route, node.Unwelcome(why=link.why, is_removed=link.is_removed))
 
     def welcome_again(self) -> None:
         """Send `Welcome` to every node, which tells it the heartbeat interval."""

@@ -29,7 +29,7 @@ def zones_named_by(body: client.RequestBody) -> Iterable[str]:
         case client.SetReservation():
             return (body.booking.zone,)
         case client.SetCrontab():
-            return [one.entry.zone for one in body.jobs]
+            return [job.entry.zone for job in body.jobs]
         case _:
             return ()
 
@@ -37,4 +37,4 @@ def zones_named_by(body: client.RequestBody) -> Iterable[str]:
 def zones_of(cluster: Cluster) -> Iterable[str]:
     """Names of the time zones in stored crontabs and reservations."""
     of_entries = [entry.cron.zone for crontab in cluster.crontabs.values() for entry in crontab.entries.values()]
-    return [*[one.booking.zone for one in cluster.reservations.values()], *of_entries]
+    return [*[reservation.booking.zone for reservation in cluster.reservations.values()], *of_entries]

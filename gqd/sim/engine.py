@@ -231,10 +231,10 @@ class Engine:
             return said
         return sorted(said, key=lambda one: nodes[one.node].free_since)
 
-    def _push(self, one: FutureReport, now: float) -> None:
+    def _push(self, report: FutureReport, now: float) -> None:
         self._count += 1
-        place = self._places[one.job_id]
-        heapq.heappush(self._heap, (now + one.in_s, place, self._count, one.report))
+        place = self._places[report.job_id]
+        heapq.heappush(self._heap, (now + report.in_s, place, self._count, report.report))
 
 
 def _for_virtual_nodes(site: Site, policy: Policy, start_delay_s: float) -> Policy:

@@ -81,7 +81,7 @@ def _named(names: Sequence[str], why: str) -> str:
     from gq.cli.framework.output import printable
 
     more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
-    return f"{', '.join(printable(one) for one in names[:NAMES_TOLD])}{more} ({printable(why)})"
+    return f"{', '.join(printable(name) for name in names[:NAMES_TOLD])}{more} ({printable(why)})"
 
 
 def _refuse_unwritable(arguments: Arguments) -> None:

@@ -92,11 +92,13 @@ def _site(controller: Client, jobs: list[SimJob]) -> Site:
         for one in shown
     )
     accounts = whole_list(lambda page: controller.ask_for(page, client.Accounts), client.ListAccounts())
-    return Site(nodes={one.node: _inventory(one) for one in nodes}, partitions=partitions, setup=_setup(accounts, jobs))
+    return Site(
+        nodes={node.node: _inventory(node) for node in nodes}, partitions=partitions, setup=_setup(accounts, jobs)
+    )
 
 
 def _inventory(node: NodeInfo) -> Inventory:
-    cards = tuple(Gpu(index=one.index, uuid=one.uuid, type=one.type, memory_mib=one.memory_mib) for one in node.gpus)
+    cards = tuple(Gpu(index=gpu.index, uuid=gpu.uuid, type=gpu.type, memory_mib=gpu.memory_mib) for gpu in node.gpus)
     return Inventory(
         cpus=node.cpus,
         memory_mib=node.memory_mib,
@@ -136,8 +138,8 @@ def _member(job: SimJob) -> MemberInfo:
 def _from_the_top(accounts: dict[str, AccountInfo]) -> list[AccountInfo]:
     """The accounts, each after its parent, without the root."""
 
-    def depth(one: AccountInfo) -> float:
-        above, count = one.name, 0
+    def depth(info: AccountInfo) -> float:
+        above, count = info.name, 0
         while above != ROOT and count <= len(accounts):
             above, count = accounts[above].parent if above in accounts else ROOT, count + 1
         return count if count <= len(accounts) else math.inf

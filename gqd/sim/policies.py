@@ -87,7 +87,11 @@ def _tables_of(path: Path) -> dict[str, Any]:
 def _name_of(word: str, words: Iterable[str]) -> str:
     """The name of a policy file: ``mine`` for ``site/mine.toml``, unless another policy has that name."""
     name = Path(word).stem if word.endswith(".toml") else word
-    others = [Path(one).stem if one.endswith(".toml") else one for one in dict.fromkeys(words) if one != word]
+    others = [
+        Path(fromkey).stem if fromkey.endswith(".toml") else fromkey
+        for fromkey in dict.fromkeys(words)
+        if fromkey != word
+    ]
     return word if name in others and name != word else name
 
 

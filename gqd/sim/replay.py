@@ -48,7 +48,7 @@ def replay_trace(arguments: Arguments) -> list[Replay]:
         message = f"none of the {len(dropped)} jobs of {arguments.text('trace')} fits the cluster"
         raise UsageError("empty_trace", message, "see --variant and --cluster")
     jobs = _changed_jobs(arguments, jobs, read.site)
-    return [_replay(arguments, read.site, one, jobs, dropped) for one in policies]
+    return [_replay(arguments, read.site, policy, jobs, dropped) for policy in policies]
 
 
 def replay_own(arguments: Arguments) -> list[Replay]:
@@ -71,7 +71,7 @@ def replay_own(arguments: Arguments) -> list[Replay]:
     recorded = Replay("recorded", history.jobs, history.recorded, (), nodes_gpus, 0.0)
     kept, dropped = those_that_fit(history.jobs, history.site)
     jobs = _changed_jobs(arguments, kept, history.site) if kept else []
-    return [recorded, *(_replay(arguments, history.site, one, jobs, dropped) for one in policies)]
+    return [recorded, *(_replay(arguments, history.site, policy, jobs, dropped) for policy in policies)]
 
 
 def _changed_jobs(arguments: Arguments, jobs: list[SimJob], site: Site) -> list[SimJob]:

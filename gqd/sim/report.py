@@ -93,7 +93,7 @@ def _gaps(replay: Replay) -> tuple[Floats, Floats, Floats]:
     """(from, to, GPUs) of the times during which jobs that ended had been stopped."""
     run = replay.run
     rows = [
-        (one.from_s, one.to_s, replay.jobs[one.place].gpus) for one in run.gaps if not math.isnan(run.ends_s[one.place])
+        (gap.from_s, gap.to_s, replay.jobs[gap.place].gpus) for gap in run.gaps if not math.isnan(run.ends_s[gap.place])
     ]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return columns[0], columns[1], columns[2]

@@ -133,7 +133,7 @@ def _chosen(known: ClusterFile, path: Path, variant: str | None) -> Variant:
     if chosen is None:
         names = list(known.variants)
         close = nearest(name, names)
-        hint = (f"did you mean `{close}`? " if close else "") + f"it has {', '.join(f'`{one}`' for one in names)}"
+        hint = (f"did you mean `{close}`? " if close else "") + f"it has {', '.join(f'`{name}`' for name in names)}"
         raise UsageError("unknown_variant", f"{path} has no variant `{name}`", hint)
     wrong = next((pool for pool in chosen.pools if pool.nodes < 1 or pool.gpus_per_node < 1), None)
     if wrong is not None or not chosen.pools:

@@ -247,9 +247,9 @@ def _check_outbox(outbox: Outbox) -> None:
 def _check_reservations(cluster: Cluster) -> None:
     inside = attempts_inside(cluster)
     pairs = [
-        (reservation, each)
+        (reservation, occurrence)
         for reservation in cluster.reservations.values()
-        for each in reservation.occurrences.values()
+        for occurrence in reservation.occurrences.values()
     ]
     for reservation, occurrence in pairs:
         name = f"13: occurrence {occurrence.number} of reservation {reservation.name}"

@@ -71,7 +71,9 @@ class Reservation:
 
     def active(self) -> Occurrence | None:
         """Return the active occurrence; None: none is active."""
-        return next((each for each in self.occurrences.values() if each.state is OccurrenceState.ACTIVE), None)
+        return next(
+            (occurrence for occurrence in self.occurrences.values() if occurrence.state is OccurrenceState.ACTIVE), None
+        )
 
     def may_be_used_by(self, user: str, accounts: Iterable[str]) -> bool:
         """Whether the user may submit jobs to the reservation; `accounts`: the job's account and its ancestors."""

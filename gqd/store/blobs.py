@@ -198,4 +198,4 @@ class MemoryBlobStore:
         return len(dropped)
 
     def after(self, digest: str, limit: int) -> tuple[str, ...]:
-        return tuple(sorted(one for one in self._blobs if one > digest)[:limit])
+        return tuple(sorted(blob for blob in self._blobs if blob > digest)[:limit])

@@ -120,9 +120,9 @@ class MemoryStore:
         for job in found:
             row = self._tables["attempts"].get((job.job_id, job.attempt))
             steps = self._steps_of(job) if query.with_steps else []
-            for one in job_infos(query, job, None if row is None else attempt_of(row), steps):
+            for info in job_infos(query, job, None if row is None else attempt_of(row), steps):
                 shown += 1
-                yield one
+                yield info
             if shown >= query.limit:
                 return
 
@@ -151,9 +151,9 @@ class MemoryStore:
         until = float("inf") if query.until is None else query.until
         attempts = [attempt_of(row) for row in self._tables["attempts"].values()]
         return [
-            EstimateOutcome(one.estimate, one.start_at)
-            for one in attempts
-            if one.estimate is not None and one.start_at is not None and query.since <= one.start_at < until
+            EstimateOutcome(attempt.estimate, attempt.start_at)
+            for attempt in attempts
+            if attempt.estimate is not None and attempt.start_at is not None and query.since <= attempt.start_at < until
         ]
 
     def event_lines(self, query: EventQuery) -> Events:

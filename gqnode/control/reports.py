@@ -105,12 +105,12 @@ def last_report(record: AttemptRecord, cell_usage: Usage, now: float) -> ReportB
     )
 
 
-def larger(one: Usage, other: Usage) -> Usage:
+def larger(usage: Usage, other: Usage) -> Usage:
     """Return the larger of two measurements of the same processes, either of which may have missed some."""
     return Usage(
-        user_cpu_s=max(one.user_cpu_s, other.user_cpu_s),
-        system_cpu_s=max(one.system_cpu_s, other.system_cpu_s),
-        max_rss_mib=max(one.max_rss_mib, other.max_rss_mib),
+        user_cpu_s=max(usage.user_cpu_s, other.user_cpu_s),
+        system_cpu_s=max(usage.system_cpu_s, other.system_cpu_s),
+        max_rss_mib=max(usage.max_rss_mib, other.max_rss_mib),
     )
 
 

@@ -359,7 +359,7 @@ class Effects:
 
     async def _await_gpu_cleanup(self, attempt_id: AttemptId) -> None:
         record = self._find(attempt_id)
-        others = (self._find(one) for one in self._cells)
+        others = (self._find(cell) for cell in self._cells)
         gpus = () if record is None else unshared_gpus(record, (one for one in others if one is not None))
         left = await self._gpu_cleanup.end(attempt_id, gpus)
         if left:

@@ -76,12 +76,12 @@ def elastic_file(record: AttemptRecord, inventory: tuple[Gpu, ...]) -> ElasticFi
 
 
 def _nodes(launch: Launch, max_nodes: int, leaving: tuple[str, ...]) -> dict[str, Any]:
-    names = tuple(one.node for one in launch.members if one.node not in leaving)
+    names = tuple(member.node for member in launch.members if member.node not in leaving)
     members = [
         Member(name=member.node, address=member.address, gpus=member.gpus, tasks=member.tasks)
         for member in launch.members
     ]
-    joined = {one.node: one.joined for one in launch.members if one.joined}
+    joined = {member.node: member.joined for member in launch.members if member.joined}
     return {"nodes": tuple(members), "target_nodes": names, "most_nodes": max_nodes, "joined": joined}
 
 

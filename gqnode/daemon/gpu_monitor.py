@@ -38,7 +38,9 @@ class GpuMonitor:
         """The newest sample of each GPU, by index; empty before the first sample."""
         if not self._does_hang:
             return tuple(self._readings.values())
-        return tuple(GpuReading(index=one.index, does_answer=False, xids=one.xids) for one in self._readings.values())
+        return tuple(
+            GpuReading(index=reading.index, does_answer=False, xids=reading.xids) for reading in self._readings.values()
+        )
 
     @property
     def _does_hang(self) -> bool:

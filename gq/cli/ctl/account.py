@@ -238,15 +238,17 @@ def _show_members(arguments: Arguments) -> int:
         answer = ask_accounts(client, ListAccounts(users=users, accounts=accounts))
     grouped = {account.name for account in answer.accounts if account.group}
     members = [
-        one for one in answer.members if (not users or one.user in users) and (not accounts or one.account in accounts)
+        member
+        for member in answer.members
+        if (not users or member.user in users) and (not accounts or member.account in accounts)
     ]
     if not accounts:
         refuse_missing("user", users, [member.user for member in members])
-    members = [_as_it_is(one, answer) for one in members if (one.user, one.account) not in answer.past]
+    members = [_as_it_is(member, answer) for member in members if (member.user, member.account) not in answer.past]
     if arguments.has("json"):
         write_json_list(map(_member_json, members))
     else:
-        write_table(_MEMBER_COLUMNS, [[_member_row(one, one.account in grouped) for one in members]])
+        write_table(_MEMBER_COLUMNS, [[_member_row(member, member.account in grouped) for member in members]])
     return 0
 
 

@@ -66,15 +66,21 @@ def _pages(client: Client, query: QueryEvents, follows: bool) -> Iterator[Events
         query = msgspec.structs.replace(query, after=page.last, from_now=False, wait_s=wait_s)
 
 
-def _write_json(one: EventInfo) -> None:
-    head = {"seq": one.seq, "at": iso_instant(one.at), "type": one.type, "job_id": one.job_id, "node": one.node or None}
-    sys.stdout.write(json_text({**head, "event": msgspec.Raw(one.body.encode())}) + "\n")
+def _write_json(info: EventInfo) -> None:
+    head = {
+        "seq": info.seq,
+        "at": iso_instant(info.at),
+        "type": info.type,
+        "job_id": info.job_id,
+        "node": info.node or None,
+    }
+    sys.stdout.write(json_text({**head, "event": msgspec.Raw(info.body.encode())}) + "\n")
 
 
-def _write_line(one: EventInfo) -> None:
-    about = [f"job {one.job_id}"] if one.job_id else []
-    about += [f"node {one.node}"] if one.node else []
-    sys.stdout.write(printable(f"{local_time(one.at)} {one.seq:>9} {one.type} {' '.join(about)}".rstrip()) + "\n")
+def _write_line(info: EventInfo) -> None:
+    about = [f"job {info.job_id}"] if info.job_id else []
+    about += [f"node {info.node}"] if info.node else []
+    sys.stdout.write(printable(f"{local_time(info.at)} {info.seq:>9} {info.type} {' '.join(about)}".rstrip()) + "\n")
 
 
 def commands() -> dict[str, Command]:

@@ -71,23 +71,23 @@ def _pages(client: Client, query: ListNotices) -> Iterator[Notices]:
         query = msgspec.structs.replace(query, after=page.notices[-1].notice_id)
 
 
-def _row(one: NoticeInfo) -> tuple[str, ...]:
+def _row(info: NoticeInfo) -> tuple[str, ...]:
     return (
-        str(one.notice_id),
-        recent_time(one.queued_at),
-        one.user,
-        str(one.job_id) if one.job_id else "-",
-        one.on,
-        f"{one.kind} {one.to}".strip(),
-        one.state,
-        str(one.attempts),
-        one.why or "-",
+        str(info.notice_id),
+        recent_time(info.queued_at),
+        info.user,
+        str(info.job_id) if info.job_id else "-",
+        info.on,
+        f"{info.kind} {info.to}".strip(),
+        info.state,
+        str(info.attempts),
+        info.why or "-",
     )
 
 
-def _json(one: NoticeInfo) -> dict[str, object]:
-    fields = {name: getattr(one, name) for name in one.__struct_fields__}
-    return {**fields, "job_id": one.job_id or None, **{name: iso_instant(fields[name]) for name in _INSTANTS}}
+def _json(info: NoticeInfo) -> dict[str, object]:
+    fields = {name: getattr(info, name) for name in info.__struct_fields__}
+    return {**fields, "job_id": info.job_id or None, **{name: iso_instant(fields[name]) for name in _INSTANTS}}
 
 
 def verbs() -> dict[str, Command]:

@@ -115,15 +115,15 @@ def _asks(arguments: Arguments) -> int:
     return 0
 
 
-def _ask_row(one: AskInfo) -> tuple[str, ...]:
-    answer = one.answer.value if one.answer is not None else "-" if one.job_state in ACTIVE_WORDS else "over"
-    said = f"{one.text} - {one.answer_text}" if one.answer_text else one.text
-    return (one.label, one.holder, recent_time(one.at), one.by, answer, said)
+def _ask_row(info: AskInfo) -> tuple[str, ...]:
+    answer = info.answer.value if info.answer is not None else "-" if info.job_state in ACTIVE_WORDS else "over"
+    said = f"{info.text} - {info.answer_text}" if info.answer_text else info.text
+    return (info.label, info.holder, recent_time(info.at), info.by, answer, said)
 
 
-def _ask_json(one: AskInfo) -> dict[str, object]:
-    fields: dict[str, object] = {name: getattr(one, name) for name in one.__struct_fields__}
-    return {**fields, "at": iso_instant(one.at), "answered_at": iso_instant(one.answered_at)}
+def _ask_json(info: AskInfo) -> dict[str, object]:
+    fields: dict[str, object] = {name: getattr(info, name) for name in info.__struct_fields__}
+    return {**fields, "at": iso_instant(info.at), "answered_at": iso_instant(info.answered_at)}
 
 
 def verbs() -> dict[str, Command]:

@@ -153,7 +153,7 @@ def _is_controller(
         return True
     if config is None or config.client.controller is not None:
         return False
-    has_other_hosts = any(one.controller is not None for one in config.nodes)
+    has_other_hosts = any(node.controller is not None for node in config.nodes)
     return node.controller is None if node is not None else not has_other_hosts
 
 

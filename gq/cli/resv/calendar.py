@@ -96,14 +96,14 @@ def _read(client: Client, first: datetime, days: int, zone: tzinfo, now: float) 
     return empty._replace(reservations=reservations, blocks=seen)
 
 
-def _json(one: grid.Block) -> dict[str, JsonValue]:
+def _json(block: grid.Block) -> dict[str, JsonValue]:
     return {
-        "kind": one.kind,
-        "name": one.name,
-        "start_at": iso_instant(one.begin_at),
-        "end_at": iso_instant(one.end_at),
-        "node": one.node,
-        "gpus": one.gpus,
+        "kind": block.kind,
+        "name": block.name,
+        "start_at": iso_instant(block.begin_at),
+        "end_at": iso_instant(block.end_at),
+        "node": block.node,
+        "gpus": block.gpus,
     }
 
 

@@ -62,7 +62,11 @@ def _export(arguments: Arguments) -> int:
     with controller() as client:
         cluster = ask(client, GetCluster(), Cluster).info.cluster
         there = {_identity(one) for one in known(client, all_reservations(client, names), names)}
-        found = [one for one in all_reservations(client, names, since=now - PAST_S) if _identity(one) in there]
+        found = [
+            reservation
+            for reservation in all_reservations(client, names, since=now - PAST_S)
+            if _identity(reservation) in there
+        ]
     data = write_calendar(found, cluster, now)
     path = arguments.text("output")
     if path in ("", "-"):
@@ -253,4 +257,4 @@ def _planned(info: ReservationInfo, at: float, now: float) -> OccurrenceInfo | N
         zone = zone_named(info.booking.zone)
         message = f"the moved occurrence at {spoken_moment(at, zone)} is not planned yet"
         raise Refusal("too_far_ahead", message, f"import it with --replace after {spoken_moment(last_at, zone)}")
-    return next((one for one in info.occurrences if one.begin_at == at), None)
+    return next((occurrence for occurrence in info.occurrences if occurrence.begin_at == at), None)

@@ -181,9 +181,9 @@ def edit(arguments: Arguments) -> int:
 
 
 def _new_length_s(
-    arguments: Arguments, one: OccurrenceInfo, begin_at: float | None, zone: tzinfo, now: float
+    arguments: Arguments, info: OccurrenceInfo, begin_at: float | None, zone: tzinfo, now: float
 ) -> int | None:
-    start = one.begin_at if begin_at is None else begin_at
+    start = info.begin_at if begin_at is None else begin_at
     end_at = end_instant(arguments, start, zone, now)
     duration_s = arguments.read("duration", length_s)
     if end_at is None or duration_s is not None:
@@ -232,12 +232,12 @@ def delete(arguments: Arguments) -> int:
     return 0
 
 
-def _tell_one(answer: Reserved, one: OccurrenceInfo | None, verb: str, zone: tzinfo, arguments: Arguments) -> int:
+def _tell_one(answer: Reserved, info: OccurrenceInfo | None, verb: str, zone: tzinfo, arguments: Arguments) -> int:
     """Print the occurrence after a change, or as it was if it no longer exists."""
-    if one is None or arguments.has("json") or is_quiet(arguments):
+    if info is None or arguments.has("json") or is_quiet(arguments):
         _tell(answer, verb, zone, arguments)
         return 0
-    now = next((occurrence for occurrence in answer.reservation.occurrences if occurrence.number == one.number), one)
+    now = next((occurrence for occurrence in answer.reservation.occurrences if occurrence.number == info.number), info)
     for line in echo_one(answer.reservation, now, verb, zone):
         write_sentence(line)
     return 0
@@ -273,8 +273,8 @@ def unknown(client: Client, name: str) -> Refusal:
 
 
 def _numbered(info: ReservationInfo, number: int | None) -> OccurrenceInfo:
-    for one in info.occurrences:
-        if one.number == number:
-            return one
-    there = ", ".join(str(one.number) for one in info.occurrences[:12]) or "none"
+    for occurrence in info.occurrences:
+        if occurrence.number == number:
+            return occurrence
+    there = ", ".join(str(occurrence.number) for occurrence in info.occurrences[:12]) or "none"
     raise Refusal("unknown_occurrence", f"`{info.booking.name}` has no occurrence {number}", f"there are {there}")

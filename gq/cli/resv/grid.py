@@ -150,7 +150,7 @@ def paint(
     for unit in units:
         by_node.setdefault(unit.node, []).append(unit)
     for kind in (JOB, START, RESERVATION):
-        for block in (one for one in blocks if one.kind == kind):
+        for block in (block for block in blocks if block.kind == kind):
             symbol = {JOB: BUSY, START: PROMISED}.get(kind) or letters[block.name]
             for unit in by_node.get(block.node, ()):
                 if block.gpus is None or unit.gpu is None or unit.gpu in block.gpus:

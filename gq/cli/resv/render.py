@@ -103,9 +103,9 @@ def state_of(info: ReservationInfo) -> str:
     return one.state.value if one else "IDLE" if info.booking.cron else OccurrenceState.OVER.value
 
 
-def _is_never_begun(one: OccurrenceInfo) -> bool:
+def _is_never_begun(info: OccurrenceInfo) -> bool:
     """Ended by hand before its begin."""
-    return one.state is OccurrenceState.ENDED and one.ended_at is not None and one.ended_at < one.begin_at
+    return info.state is OccurrenceState.ENDED and info.ended_at is not None and info.ended_at < info.begin_at
 
 
 def users_of(booking: Booking) -> str:
@@ -113,15 +113,15 @@ def users_of(booking: Booking) -> str:
     return ",".join((*booking.users, *(f"@{name}" for name in booking.accounts))) or "-"
 
 
-def nodes_of(one: OccurrenceInfo | None) -> str:
-    return (compress(grant.node for grant in one.grants) if one else "") or "-"
+def nodes_of(info: OccurrenceInfo | None) -> str:
+    return (compress(grant.node for grant in info.grants) if info else "") or "-"
 
 
-def gpus_of(one: OccurrenceInfo | None) -> str:
+def gpus_of(info: OccurrenceInfo | None) -> str:
     """``4``; ``3/4`` where one is missing."""
-    if one is None:
+    if info is None:
         return "-"
-    return f"{one.gpus}/{one.gpus + one.missing_gpus}" if one.missing_gpus else str(one.gpus)
+    return f"{info.gpus}/{info.gpus + info.missing_gpus}" if info.missing_gpus else str(info.gpus)
 
 
 def row(info: ReservationInfo, now: float) -> tuple[str, ...]:
@@ -145,9 +145,9 @@ def _span(info: ReservationInfo, one: OccurrenceInfo | None, now: float) -> tupl
     return short_instant(one.begin_at if one else None, now), short_instant(_end_at(one) if one else None, now)
 
 
-def _end_at(one: OccurrenceInfo) -> float:
+def _end_at(info: OccurrenceInfo) -> float:
     """Return when the occurrence ended or ends; its planned end if it was given up before it began."""
-    return one.end_at if one.ended_at is None or one.ended_at < one.begin_at else one.ended_at
+    return info.end_at if info.ended_at is None or info.ended_at < info.begin_at else info.ended_at
 
 
 def occurrence_row(info: ReservationInfo, one: OccurrenceInfo, now: float) -> tuple[str, ...]:
@@ -173,10 +173,10 @@ def gpu_hours(gpu_seconds: float) -> str:
     return f"{gpu_seconds / _HOUR_S:.1f}h"
 
 
-def usage_row(one: BookingUsage) -> tuple[str, ...]:
-    share = f"{100 * one.used_gpu_s / one.booked_gpu_s:.0f}%" if one.booked_gpu_s else "-"
-    booked, used = gpu_hours(one.booked_gpu_s), gpu_hours(one.used_gpu_s)
-    return one.user, str(one.occurrences), str(one.no_shows), booked, used, share
+def usage_row(usage: BookingUsage) -> tuple[str, ...]:
+    share = f"{100 * usage.used_gpu_s / usage.booked_gpu_s:.0f}%" if usage.booked_gpu_s else "-"
+    booked, used = gpu_hours(usage.booked_gpu_s), gpu_hours(usage.used_gpu_s)
+    return usage.user, str(usage.occurrences), str(usage.no_shows), booked, used, share
 
 
 def what(booking: Booking) -> str:
@@ -225,23 +225,23 @@ def reservation_json(info: ReservationInfo) -> dict[str, JsonValue]:
     }
 
 
-def occurrence_json(one: OccurrenceInfo) -> dict[str, JsonValue]:
+def occurrence_json(info: OccurrenceInfo) -> dict[str, JsonValue]:
     return {
-        "number": one.number,
-        "state": one.state,
-        "start_at": iso_instant(one.begin_at),
-        "end_at": iso_instant(one.end_at),
-        "ended_at": iso_instant(one.ended_at),
-        "gpus": one.gpus,
-        "missing_gpus": one.missing_gpus,
-        "nodes": [grant.node for grant in one.grants],
-        "grants": [_grant_json(grant) for grant in one.grants],
-        "why": render_instants(one.why),
-        "used_at": iso_instant(one.used_at),
-        "booked_gpu_s": one.booked_gpu_s,
-        "used_gpu_s": one.used_gpu_s,
-        "job_ids": one.job_ids,
-        "lent_to": one.lent_to,
+        "number": info.number,
+        "state": info.state,
+        "start_at": iso_instant(info.begin_at),
+        "end_at": iso_instant(info.end_at),
+        "ended_at": iso_instant(info.ended_at),
+        "gpus": info.gpus,
+        "missing_gpus": info.missing_gpus,
+        "nodes": [grant.node for grant in info.grants],
+        "grants": [_grant_json(grant) for grant in info.grants],
+        "why": render_instants(info.why),
+        "used_at": iso_instant(info.used_at),
+        "booked_gpu_s": info.booked_gpu_s,
+        "used_gpu_s": info.used_gpu_s,
+        "job_ids": info.job_ids,
+        "lent_to": info.lent_to,
     }
 
 
@@ -250,13 +250,13 @@ def _grant_json(grant: Grant) -> dict[str, JsonValue]:
     return {"node": grant.node, **ids, "memory_mib": grant.memory_mib}
 
 
-def usage_json(one: BookingUsage) -> dict[str, JsonValue]:
+def usage_json(usage: BookingUsage) -> dict[str, JsonValue]:
     return {
-        "user": one.user,
-        "occurrences": one.occurrences,
-        "no_shows": one.no_shows,
-        "booked_gpu_s": one.booked_gpu_s,
-        "used_gpu_s": one.used_gpu_s,
+        "user": usage.user,
+        "occurrences": usage.occurrences,
+        "no_shows": usage.no_shows,
+        "booked_gpu_s": usage.booked_gpu_s,
+        "used_gpu_s": usage.used_gpu_s,
     }
 
 
@@ -288,9 +288,9 @@ def record(info: ReservationInfo, now: float) -> dict[str, JsonValue]:
     }
 
 
-def _target(one: Target) -> str:
+def _target(target: Target) -> str:
     """``webhook:https://hooks.example.org/…``"""
-    return f"{one.kind}:{one.to}" if one.to else one.kind
+    return f"{target.kind}:{target.to}" if target.to else target.kind
 
 
 def _occurrence_line(info: ReservationInfo, one: OccurrenceInfo, now: float) -> str:

@@ -28,7 +28,7 @@ def show_alternatives(client: Client, spec: JobSpec, as_json: bool) -> int:
     if as_json:
         write_json_list(_json(alternative) for alternative in found.alternatives)
     else:
-        write_table(_COLUMNS, [[_row(one, found.made_at) for one in found.alternatives]])
+        write_table(_COLUMNS, [[_row(alternative, found.made_at) for alternative in found.alternatives]])
         if told := _told(found):
             note(told)
     return 0
@@ -43,14 +43,18 @@ def _told(found: Alternatives) -> str:
     return "" if others or is_now else "no other request that you may make would start sooner"
 
 
-def _row(one: Alternative, made_at: float) -> tuple[str, ...]:
-    what = one.what if not one.why else f"{one.what}: {render_instants(one.why, time.time())}"
+def _row(alternative: Alternative, made_at: float) -> tuple[str, ...]:
+    what = (
+        alternative.what
+        if not alternative.why
+        else f"{alternative.what}: {render_instants(alternative.why, time.time())}"
+    )
     return (
-        _from_now(one.start_at, made_at),
-        _from_now(one.p90_at, made_at),
-        _from_now(one.end_at, made_at),
+        _from_now(alternative.start_at, made_at),
+        _from_now(alternative.p90_at, made_at),
+        _from_now(alternative.end_at, made_at),
         what,
-        one.options,
+        alternative.options,
     )
 
 
@@ -62,13 +66,13 @@ def _from_now(at: float | None, made_at: float) -> str:
     return "now" if wait_s < NOW_S else f"+{format_duration(wait_s)}"
 
 
-def _json(one: Alternative) -> dict[str, JsonValue]:
+def _json(alternative: Alternative) -> dict[str, JsonValue]:
     return {
-        "options": one.options,
-        "what": printable(one.what),
-        "expected_start_at": iso_instant(one.start_at),
-        "expected_start_p90_at": iso_instant(one.p90_at),
-        "expected_end_at": iso_instant(one.end_at),
-        "nodes": one.nodes,
-        "why": render_instants(one.why),
+        "options": alternative.options,
+        "what": printable(alternative.what),
+        "expected_start_at": iso_instant(alternative.start_at),
+        "expected_start_p90_at": iso_instant(alternative.p90_at),
+        "expected_end_at": iso_instant(alternative.end_at),
+        "nodes": alternative.nodes,
+        "why": render_instants(alternative.why),
     }

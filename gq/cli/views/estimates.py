@@ -116,21 +116,21 @@ def show_accuracy(client: Client, since: float, as_json: bool, with_header: bool
         told = f"no job that was told an estimate has started since {local_time(since)}: there is nothing to judge yet"
         print(f"gqstat: {told}", file=sys.stderr)
     else:
-        write_table(_ACCURACY_COLUMNS, [[_accuracy_row(one) for one in lines]], with_header)
+        write_table(_ACCURACY_COLUMNS, [[_accuracy_row(line) for line in lines]], with_header)
 
 
-def _accuracy_row(one: AccuracyInfo) -> tuple[str, ...]:
-    bias = f"{'-' if one.median_bias_s < 0 else '+'}{format_duration(abs(one.median_bias_s))}"
-    errors = (format_duration(one.median_error_s), format_duration(one.p90_error_s))
-    return one.kind, str(one.jobs), *errors, bias, f"{100 * one.within_band:.0f}%"
+def _accuracy_row(info: AccuracyInfo) -> tuple[str, ...]:
+    bias = f"{'-' if info.median_bias_s < 0 else '+'}{format_duration(abs(info.median_bias_s))}"
+    errors = (format_duration(info.median_error_s), format_duration(info.p90_error_s))
+    return info.kind, str(info.jobs), *errors, bias, f"{100 * info.within_band:.0f}%"
 
 
-def _accuracy_json(one: AccuracyInfo) -> dict[str, JsonValue]:
+def _accuracy_json(info: AccuracyInfo) -> dict[str, JsonValue]:
     return {
-        "starts": one.kind,
-        "jobs": one.jobs,
-        "median_error_s": one.median_error_s,
-        "p90_error_s": one.p90_error_s,
-        "median_bias_s": one.median_bias_s,
-        "within_band": one.within_band,
+        "starts": info.kind,
+        "jobs": info.jobs,
+        "median_error_s": info.median_error_s,
+        "p90_error_s": info.p90_error_s,
+        "median_bias_s": info.median_bias_s,
+        "within_band": info.within_band,
     }

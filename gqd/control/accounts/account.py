@@ -95,7 +95,7 @@ def _refuse_too_deep(cluster: Cluster, account: AccountInfo) -> None:
     """`Refusal` if the account tree would become too deep: it is walked for every plan."""
     above, below = len(account_path(cluster.accounts, account.parent)), 1
     if account.name in cluster.accounts:
-        paths = (account_path(cluster.accounts, one) for one in cluster.accounts)
+        paths = (account_path(cluster.accounts, account) for account in cluster.accounts)
         below = max(path.index(account.name) + 1 for path in paths if account.name in path)
     if account.name != ROOT and above + below > MAX_DEPTH:
         message = (
@@ -159,7 +159,7 @@ def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> cli
     known_account(cluster, name)
     if name in (ROOT, DEFAULT_ACCOUNT):
         raise Refusal("always_there", f"account `{name}` is built in and cannot be removed")
-    below = [one.name for one in cluster.accounts.values() if one.parent == name]
+    below = [account.name for account in cluster.accounts.values() if account.parent == name]
     if below:
         raise Refusal(
             "in_use", f"account `{name}` has accounts below it: {_some(below)}", "move or remove these accounts first"
@@ -167,7 +167,7 @@ def decide_remove_account(draft: TurnBuilder, body: client.RemoveAccount) -> cli
     if jobs := cluster.tallies.of((Holder.ACCOUNT, name, "")).submitted.get("jobs", 0):
         raise Refusal("in_use", f"account `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
     users = list(cluster.associations.users_of_account.get(name, ()))
-    by_hand = [one for one in users if not cluster.members[one, name].info.from_group]
+    by_hand = [user for user in users if not cluster.members[user, name].info.from_group]
     if by_hand:
         raise Refusal("in_use", f"account `{name}` has members: {_some(by_hand)}", "remove these members first")
     qos = [one.name for one in cluster.qos.values() if name in one.accounts]
@@ -313,7 +313,7 @@ def _preempted(known: Mapping[str, QosInfo], names: Iterable[str]) -> dict[str, 
     waiting = list(reached)
     while waiting:
         found = known.get(waiting.pop())
-        new = [one for one in found.preempts if one not in reached] if found is not None else []
+        new = [preempt for preempt in found.preempts if preempt not in reached] if found is not None else []
         reached |= dict.fromkeys(new)
         waiting += new
     return reached
@@ -330,7 +330,7 @@ def decide_remove_qos(draft: TurnBuilder, body: client.RemoveQos) -> client.Done
         raise Refusal("in_use", f"QOS `{name}` is preempted by {_some(others)}", "change these QOS first")
     if jobs := cluster.tallies.of((Holder.QOS, name, "")).submitted.get("jobs", 0):
         raise Refusal("in_use", f"QOS `{name}` has {_jobs(jobs)} in the queue", "wait for them, or move them first")
-    accounts = [one.name for one in cluster.accounts.values() if one.default_qos == name]
+    accounts = [account.name for account in cluster.accounts.values() if account.default_qos == name]
     if accounts:
         raise Refusal(
             "in_use",

@@ -154,14 +154,16 @@ def unlisted(partition: Partition) -> Partition:
 def accounts_of(cluster: Cluster, user: User) -> list[str]:
     """The accounts that the user may use: by list, then by Unix group; the default account if there is no other."""
     listed = sorted(name for name in _listed(cluster, user) if name != DEFAULT_ACCOUNT)
-    grouped = sorted(one.name for one in cluster.accounts.values() if one.group and one.group in user.groups)
+    grouped = sorted(
+        account.name for account in cluster.accounts.values() if account.group and account.group in user.groups
+    )
     return _or_default(cluster, user.name, list(dict.fromkeys([*listed, *grouped])))
 
 
 def accounts_as_last_seen(cluster: Cluster, user: str) -> list[str]:
     """The accounts of a user whose groups are unknown: those of the last jobs are assumed."""
     members = [cluster.members[user, name].info for name in cluster.associations.accounts_of_user.get(user, ())]
-    known = [cluster.accounts.get(one.account) for one in members if one.from_group]
+    known = [cluster.accounts.get(member.account) for member in members if member.from_group]
     groups = tuple(account.group for account in known if account is not None and account.group)
     return _or_default(
         cluster, user, sorted(one for one in _listed(cluster, User(user, groups)) if one != DEFAULT_ACCOUNT)
@@ -207,7 +209,7 @@ def _asked_account(cluster: Cluster, user: User, name: str) -> str:
     known_account(cluster, name)
     names = accounts_of(cluster, user)
     if name not in names:
-        listed = ", ".join(f"`{one}`" for one in names[:MAX_LISTED])
+        listed = ", ".join(f"`{name}`" for name in names[:MAX_LISTED])
         raise Refusal("not_member", f"user {user.name} is not in account `{name}`", f"you may use {listed}")
     return name
 

@@ -156,7 +156,7 @@ def with_used(cluster: Cluster, policy: Policy, limit: LimitInfo, now: float) ->
         return limit
     users = list(cluster.tallies.users.get((limit.holder, limit.name), {})) if limit.per_user else [""]
     if limit.per_user and limit.resource in BUDGETS:
-        users = [one.user for one in cluster.budgets if one.limit == limit_key(limit) and one.user]
+        users = [budget.user for budget in cluster.budgets if budget.limit == limit_key(limit) and budget.user]
     used = max((_used(cluster, policy, limit, user, now) for user in users), default=0.0)
     return msgspec.structs.replace(limit, used=used)
 
@@ -209,7 +209,7 @@ def time_limit_under(cluster: Cluster, who: LimitSubject, asked_s: int | None, t
 
 def refuse_changed(draft: TurnBuilder, changes: Sequence[tuple[Job, int, event.JobUpdated]]) -> None:
     """`Refusal` if a limit leaves no room for changed jobs.  `changed`: (job, count of jobs, its update)."""
-    waiting = [one for one in changes if one[0].state is JobState.PENDING]
+    waiting = [change for change in changes if change[0].state is JobState.PENDING]
     ahead: list[Asked] = []
     for job, count, fact in waiting:
         after = Asked(
@@ -344,7 +344,11 @@ def _held(cluster: Cluster, limits: dict[tuple[Holder, str], list[LimitInfo]]) -
         places.append((holder, name, ""))
         if any(one.per_user for one in of_holder):
             places += [(holder, name, user) for user in tallies.users.get((holder, name), ())]
-    bounded = (one for one in cluster.accounts.values() if (one.guaranteed_gpus, one.borrow_gpus) != (None, None))
+    bounded = (
+        account
+        for account in cluster.accounts.values()
+        if (account.guaranteed_gpus, account.borrow_gpus) != (None, None)
+    )
     places += [(Holder.ACCOUNT, one.name, "") for one in bounded]
     return {place: dict(held) for place in places if (held := tallies.of(place).held)}
 
@@ -391,7 +395,7 @@ def limits_of_job(cluster: Cluster, job: Job) -> Iterator[LimitInfo]:
 
 def budgets_of_job(draft: TurnBuilder, job: Job) -> Iterator[BudgetLeft]:
     """The budgets that count a running job (of its user, account and QOS), with what is left of them."""
-    own = [one for one in limits_of_job(draft.cluster, job) if one.resource in BUDGETS]
+    own = [limit for limit in limits_of_job(draft.cluster, job) if limit.resource in BUDGETS]
     by_holder: dict[tuple[Holder, str], list[LimitInfo]] = {}
     for one in own:
         by_holder.setdefault((one.holder, one.name), []).append(one)

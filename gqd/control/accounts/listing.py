@@ -29,11 +29,11 @@ def list_accounts(draft: TurnBuilder, body: client.ListAccounts, most: int | Non
     page = found[:most]
     shown = [line for _, line in page]
     members = tuple([one for one in shown if isinstance(one, MemberInfo)])
-    usable = {user: accounts_as_last_seen(cluster, user) for user in dict.fromkeys(one.user for one in members)}
+    usable = {user: accounts_as_last_seen(cluster, user) for user in dict.fromkeys(member.user for member in members)}
     limits = [one for one in shown if isinstance(one, LimitInfo)]
     return client.Accounts(
         defaults={user: default_among(cluster, user, names) for user, names in usable.items()},
-        past=tuple([(one.user, one.account) for one in members if one.account not in usable[one.user]]),
+        past=tuple([(member.user, member.account) for member in members if member.account not in usable[member.user]]),
         accounts=tuple([one for one in shown if isinstance(one, AccountInfo)]),
         members=members,
         qos=tuple([one for one in shown if isinstance(one, QosInfo)]),

@@ -74,7 +74,7 @@ def _chosen(cluster: Cluster, ranking: Ranking, body: client.ListPriorities) -> 
     if body.filter == type(body.filter)():
         return list(ids)
     jobs = select_jobs(cluster, body.filter)
-    meant = {one.job.job_id for one in jobs}
+    meant = {job.job.job_id for job in jobs}
     return [(job_id, place) for job_id, place in ids if job_id in meant]
 
 
@@ -145,7 +145,7 @@ class _Books:
     def __init__(self, cluster: Cluster, tree: Tree) -> None:
         self.cluster = cluster
         self.known = {ROOT: AccountInfo(name=ROOT)} | cluster.accounts | known_accounts(cluster)
-        guaranteed = [one.name for one in cluster.accounts.values() if one.guaranteed_gpus is not None]
+        guaranteed = [account.name for account in cluster.accounts.values() if account.guaranteed_gpus is not None]
         self._above_guarantees = {above for name in guaranteed for above in account_path(cluster.accounts, name)[1:]}
         all_gpus = sum(len(node.inventory.gpus) for node in cluster.nodes.values())
         over = {name: self._over(branch, all_gpus) for name, branch in tree.accounts.items() if self.borrowed(name)}

@@ -29,7 +29,7 @@ def apply_limit_removed(cluster: Cluster, fact: event.LimitRemoved) -> None:
     del cluster.limits[key]
     cluster.associations.drop_limit(key)
     cluster.changes.limits[key] = None
-    for budget in [one for one in cluster.budgets if one.limit == key]:
+    for budget in [budget for budget in cluster.budgets if budget.limit == key]:
         del cluster.budgets[budget]
         cluster.changes.budgets[budget] = None
 
@@ -60,7 +60,7 @@ def reconcile_rates(cluster: Cluster, at: float, only: LimitKey | None = None) -
     """Bill running jobs to the budgets that they count for now, after a new limit or a change of the account tree."""
     for key in [budget.limit for budget in cluster.budgets if not budget.user and only in (None, budget.limit)]:
         users = dict.fromkeys(cluster.tallies.users.get((key.holder, key.name), {})) if key.per_user else {}
-        users |= {one.user: None for one in cluster.budgets if one.limit == key}
+        users |= {budget.user: None for budget in cluster.budgets if budget.limit == key}
         for user in users:
             budget = cluster.budgets.get(BudgetKey(key, user))
             rate = cluster.tallies.of((key.holder, key.name, user)).rate

@@ -43,18 +43,18 @@ def of_holder(cluster: Cluster, job: Job) -> str:
     return f"{held}, and keeps {len(one.keeps)} of them: it gives up the others by @{{{int(one.ends_at)}}}{whom}"
 
 
-def _of_nodes(cluster: Cluster, attempt: Attempt, one: Elastic) -> str:
-    coming = [node for node, _ in one.joined if attempt.parts[node].phase is not PartPhase.LIVE]
+def _of_nodes(cluster: Cluster, attempt: Attempt, elastic: Elastic) -> str:
+    coming = [node for node, _ in elastic.joined if attempt.parts[node].phase is not PartPhase.LIVE]
     held = f"; it has {counted(len(attempt.grants) - len(coming), 'nodes')}"
     if coming:
         held = f"{held}, and {', '.join(coming[:MAX_NAMED])} {'is' if len(coming) == 1 else 'are'} being added"
-    if one.going and one.ends_at is not None:
+    if elastic.going and elastic.ends_at is not None:
         kept = _kept_for(cluster, attempt)
-        what = f"node{'s' if len(one.going) > 1 else ''} {', '.join(one.going)}"
+        what = f"node{'s' if len(elastic.going) > 1 else ''} {', '.join(elastic.going)}"
         whom = f", kept for {kept}" if kept else ""
-        return f"{held}, and gives up {what} by @{{{int(one.ends_at)}}}{whom}"
-    is_full = len(attempt.grants) >= one.takes
-    return f"{held}, its maximum" if is_full else f"{held}, and takes up to {one.takes} while they are idle"
+        return f"{held}, and gives up {what} by @{{{int(elastic.ends_at)}}}{whom}"
+    is_full = len(attempt.grants) >= elastic.takes
+    return f"{held}, its maximum" if is_full else f"{held}, and takes up to {elastic.takes} while they are idle"
 
 
 def _kept_for(cluster: Cluster, attempt: Attempt) -> str:

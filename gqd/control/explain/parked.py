@@ -26,7 +26,7 @@ def tell(cluster: Cluster, job: Job, shown: JobInfo) -> None:
     if known is not None:
         shown.reason, shown.parked_for = Reason.PARKED.value, _label(cluster, known.to)
     if job.state in (JobState.STARTING, JobState.RUNNING):
-        shown.runs_on_parked = tuple(_label(cluster, one) for one in _lenders(cluster, job))
+        shown.runs_on_parked = tuple(_label(cluster, lender) for lender in _lenders(cluster, job))
 
 
 def suspended_facts(cluster: Cluster, job: Job) -> str:
@@ -55,7 +55,7 @@ def _until(cluster: Cluster, other: Job | None) -> str:
 
 def guest_facts(cluster: Cluster, job: Job) -> str:
     """The continuation of a sentence about a running job; empty: no job is parked for it."""
-    lenders = [_label(cluster, one) for one in _lenders(cluster, job)]
+    lenders = [_label(cluster, lender) for lender in _lenders(cluster, job)]
     if not lenders:
         return ""
     plural = "jobs " if len(lenders) > 1 else "job "

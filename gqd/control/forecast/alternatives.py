@@ -65,7 +65,10 @@ def searches(
         _spread(spec, resources),
     )
     ranges = (*_fewer_gpus(spec, resources), _shorter(spec, asked.time_limit_s), *_less_of_nodes(spec, resources))
-    return [*map(_one_by_one, each), *(_halving(one, entry) for one in ranges if one.max_number >= one.min_number)]
+    return [
+        *map(_one_by_one, each),
+        *(_halving(range_, entry) for range_ in ranges if range_.max_number >= range_.min_number),
+    ]
 
 
 def is_sooner(entry: ForecastStart | None, asked: ForecastStart | None) -> bool:
@@ -182,7 +185,7 @@ def _before_what_is_reserved(
 ) -> Iterator[Variant]:
     """Time limits so short that the job ends before nodes must be empty for a reservation."""
     windows = booked_of(cluster.reservations.values(), policy.clear_s, asked.at)
-    left = dict.fromkeys(_minutes_s(one.clear_at - asked.at) for one in windows)
+    left = dict.fromkeys(_minutes_s(window.clear_at - asked.at) for window in windows)
     before = "no time limit" if asked.time_limit_s is None else format_duration(asked.time_limit_s)
     for time_s in islice((one for one in left if _is_shorter(one, asked.time_limit_s)), MAX_RESERVED):
         limit = format_duration(time_s)
@@ -197,7 +200,9 @@ def _in_reservations(cluster: Cluster, policy: Policy, spec: JobSpec, asked: eve
     for name, known in cluster.reservations.items():
         if not known.may_be_used_by(asked.user, path):
             continue
-        rooms = [_minutes_s(one.closes_at - max(asked.at, one.begin_at)) for one in windows if one.name == name]
+        rooms = [
+            _minutes_s(window.closes_at - max(asked.at, window.begin_at)) for window in windows if window.name == name
+        ]
         changed = msgspec.structs.replace(spec, reservation=name)
         if rooms and (
             Flag.FLEX in known.booking.flags or (asked.time_limit_s is not None and max(rooms) >= asked.time_limit_s)

@@ -254,9 +254,9 @@ def _marks_of(cluster: Cluster, running: Job) -> list[tuple[float, str]]:
 
 def resume(draft: TurnBuilder) -> None:
     """After a restart, send every notice in the outbox (perhaps again); commands that run continue."""
-    for one in draft.cluster.outbox.notices.values():
-        if not one.by_job:
-            draft.volatile.delivery.add(one.next_at, one.notice_id)
+    for notice in draft.cluster.outbox.notices.values():
+        if not notice.by_job:
+            draft.volatile.delivery.add(notice.next_at, notice.notice_id)
     for running in draft.cluster.jobs.values():
         if running.spec.notify and running.state is JobState.RUNNING:
             _mark_time(draft, running)

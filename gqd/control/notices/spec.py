@@ -26,7 +26,7 @@ def settled_targets(policy: Policy, asked: tuple[Target, ...]) -> tuple[Target, 
             "bad_notify", f"{len(asked)} targets exceed the maximum of {MAX_TARGETS}", "leave out some targets"
         )
     targets = [_with_default(policy, one) for one in asked]
-    return tuple([one for one in targets if not _is_left_out(policy, one)])
+    return tuple([target for target in targets if not _is_left_out(policy, target)])
 
 
 def _with_default(policy: Policy, target: Target) -> Target:

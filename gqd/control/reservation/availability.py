@@ -58,9 +58,9 @@ def partition_of(policy: Policy, booking: Booking) -> Partition:
     known = known_partition(policy, booking)
     if known is not None:
         return known
-    names = [one.name for one in policy.partitions]
+    names = [partition.name for partition in policy.partitions]
     close = nearest(booking.partition, names)
-    listed = ", ".join(f"`{one}`" for one in names)
+    listed = ", ".join(f"`{name}`" for name in names)
     hint = f"did you mean `{close}`? there are {listed}" if close else f"there are {listed}"
     raise Refusal("unknown_partition", f"partition `{booking.partition[:80]}` does not exist", hint)
 
@@ -124,7 +124,8 @@ def _kept(cluster: Cluster, own: Reservation | None) -> Iterator[ReservedGrants]
     for reservation in cluster.reservations.values():
         if reservation is not own:
             yield from (
-                ReservedGrants(one.begin_at, one.end_at, one.grants) for one in reservation.occurrences.values()
+                ReservedGrants(occurrence.begin_at, occurrence.end_at, occurrence.grants)
+                for occurrence in reservation.occurrences.values()
             )
 
 
@@ -172,14 +173,14 @@ def _held(draft: TurnBuilder, own: Reservation | None, is_lent: bool) -> Iterato
 
 def _cells(grants: Iterable[Grant]) -> Iterator[Grant]:
     """The CPUs and GPUs of the grants, without memory and other scalar resources."""
-    return (Grant(node=one.node, cpus=one.cpus, gpus=one.gpus) for one in grants)
+    return (Grant(node=grant.node, cpus=grant.cpus, gpus=grant.gpus) for grant in grants)
 
 
-def _is_within(attempt: Attempt, one: Occurrence) -> bool:
+def _is_within(attempt: Attempt, occurrence: Occurrence) -> bool:
     """Whether the occurrence is active and reserves all CPUs and GPUs that the attempt still holds."""
-    if one.state is not OccurrenceState.ACTIVE:
+    if occurrence.state is not OccurrenceState.ACTIVE:
         return False
-    kept = {grant.node: (mask_of(grant.cpus), mask_of(grant.gpus)) for grant in one.grants}
+    kept = {grant.node: (mask_of(grant.cpus), mask_of(grant.gpus)) for grant in occurrence.grants}
     for node, part in attempt.parts.items():
         cpus, gpus = kept.get(node, (0, 0))
         if mask_of(part.grant.cpus) & ~cpus or mask_of(part.grant.gpus) & ~gpus:

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gqd.state.input import ClientRequest
 
 
-def of(one: Reservation) -> ReservationInfo:
-    there = sorted(one.occurrences.values(), key=lambda each: (each.begin_at, each.number))
+def of(reservation: Reservation) -> ReservationInfo:
+    there = sorted(reservation.occurrences.values(), key=lambda each: (each.begin_at, each.number))
     return ReservationInfo(
-        booking=shown(one.booking),
-        owner=one.owner,
-        uid=one.uid,
-        created_at=one.created_at,
+        booking=shown(reservation.booking),
+        owner=reservation.owner,
+        uid=reservation.uid,
+        created_at=reservation.created_at,
         occurrences=tuple(occurrence_info(each) for each in there),
     )
 
 
-def _with_lent(one: Reservation, borrowing: list[Attempt]) -> ReservationInfo:
-    info = of(one)
-    lent = {each.number: borrowers_of(borrowing, one.name, each) for each in one.occurrences.values()}
+def _with_lent(reservation: Reservation, borrowing: list[Attempt]) -> ReservationInfo:
+    info = of(reservation)
+    lent = {each.number: borrowers_of(borrowing, reservation.name, each) for each in reservation.occurrences.values()}
     told = (msgspec.structs.replace(each, lent_to=lent.get(each.number, ())) for each in info.occurrences)
     return msgspec.structs.replace(info, occurrences=tuple(told)) if any(lent.values()) else info
 

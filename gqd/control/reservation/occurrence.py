@@ -72,7 +72,7 @@ def tick(draft: TurnBuilder) -> None:
         left -= _mend(draft, reservation, left)
         left -= _plan_ahead(draft, reservation, left)
         _retire(draft, reservation)
-    due = [at for one in cluster.reservations.values() for at in _due(draft, one)]
+    due = [at for reservation in cluster.reservations.values() for at in _due(draft, reservation)]
     draft.volatile.bookings_due_at = draft.now if left <= 0 else min(due, default=math.inf)
 
 
@@ -81,33 +81,33 @@ def tick(draft: TurnBuilder) -> None:
 
 def reconcile_reservation(draft: TurnBuilder, reservation: Reservation) -> None:
     """Begin and end the occurrences of a reservation that are due."""
-    for one in list(reservation.occurrences.values()):
-        if one.state is OccurrenceState.PLANNED and one.begin_at <= draft.now:
-            draft.emit(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=one.number))
-        if one.state is not OccurrenceState.ACTIVE:
+    for occurrence in list(reservation.occurrences.values()):
+        if occurrence.state is OccurrenceState.PLANNED and occurrence.begin_at <= draft.now:
+            draft.emit(event.OccurrenceBegan(at=draft.now, name=reservation.name, number=occurrence.number))
+        if occurrence.state is not OccurrenceState.ACTIVE:
             continue
-        if one.end_at <= draft.now:
-            end(draft, reservation.name, one, OccurrenceState.OVER, "")
-        elif (at := _no_show_at(draft, reservation, one)) is not None and at <= draft.now:
+        if occurrence.end_at <= draft.now:
+            end(draft, reservation.name, occurrence, OccurrenceState.OVER, "")
+        elif (at := _no_show_at(draft, reservation, occurrence)) is not None and at <= draft.now:
             waited = spoken_duration(reservation.booking.no_show_s or 0)
-            end(draft, reservation.name, one, OccurrenceState.RELEASED, f"no job started in it within {waited}")
-        elif (at := _purge_at(reservation, one)) is not None and at <= draft.now:
+            end(draft, reservation.name, occurrence, OccurrenceState.RELEASED, f"no job started in it within {waited}")
+        elif (at := _purge_at(reservation, occurrence)) is not None and at <= draft.now:
             empty = spoken_duration(reservation.booking.purge_s or 0)
-            end(draft, reservation.name, one, OccurrenceState.ENDED, f"no job ran in it for {empty}")
+            end(draft, reservation.name, occurrence, OccurrenceState.ENDED, f"no job ran in it for {empty}")
 
 
-def end(draft: TurnBuilder, name: str, one: Occurrence, state: OccurrenceState, why: str) -> None:
-    draft.emit(event.OccurrenceEnded(at=draft.now, name=name, number=one.number, state=state, why=why))
+def end(draft: TurnBuilder, name: str, occurrence: Occurrence, state: OccurrenceState, why: str) -> None:
+    draft.emit(event.OccurrenceEnded(at=draft.now, name=name, number=occurrence.number, state=state, why=why))
 
 
-def _no_show_at(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> float | None:
+def _no_show_at(draft: TurnBuilder, reservation: Reservation, occurrence: Occurrence) -> float | None:
     """When it is released if no job uses it, not counting time before the controller's start; None: never."""
     no_show_s = reservation.booking.no_show_s
-    if not no_show_s or one.used_at is not None or Flag.MAINT in reservation.booking.flags:
+    if not no_show_s or occurrence.used_at is not None or Flag.MAINT in reservation.booking.flags:
         return None
-    if any(_is_starting(draft.cluster, attempt_id) for attempt_id in one.inside):
+    if any(_is_starting(draft.cluster, attempt_id) for attempt_id in occurrence.inside):
         return None  # a job uses it; if the launch fails, this is due again when its part is empty
-    return max(one.begin_at, draft.volatile.there_since) + no_show_s
+    return max(occurrence.begin_at, draft.volatile.there_since) + no_show_s
 
 
 def _is_starting(cluster: Cluster, attempt_id: AttemptId) -> bool:
@@ -115,20 +115,22 @@ def _is_starting(cluster: Cluster, attempt_id: AttemptId) -> bool:
     return job is not None and job.attempt_id == attempt_id and job.state is JobState.STARTING
 
 
-def _purge_at(reservation: Reservation, one: Occurrence) -> float | None:
+def _purge_at(reservation: Reservation, occurrence: Occurrence) -> float | None:
     purge_s = reservation.booking.purge_s
-    if purge_s is None or one.used_at is None or one.empty_since is None:
+    if purge_s is None or occurrence.used_at is None or occurrence.empty_since is None:
         return None
-    return max(one.begin_at, one.empty_since) + purge_s
+    return max(occurrence.begin_at, occurrence.empty_since) + purge_s
 
 
 def _due(draft: TurnBuilder, reservation: Reservation) -> Iterator[float]:
     """Instants at which `tick` has something to do for the reservation."""
-    for one in reservation.occurrences.values():
-        yield one.begin_at if one.state is OccurrenceState.PLANNED else one.end_at
-        if one.state is OccurrenceState.ACTIVE:
-            yield from (at for at in (_no_show_at(draft, reservation, one), _purge_at(reservation, one)) if at)
-        if one.missing_gpus or _lost(draft, reservation, one):
+    for occurrence in reservation.occurrences.values():
+        yield occurrence.begin_at if occurrence.state is OccurrenceState.PLANNED else occurrence.end_at
+        if occurrence.state is OccurrenceState.ACTIVE:
+            yield from (
+                at for at in (_no_show_at(draft, reservation, occurrence), _purge_at(reservation, occurrence)) if at
+            )
+        if occurrence.missing_gpus or _lost(draft, reservation, occurrence):
             yield draft.now + RETRY_S
     next_at = _next_begin(draft, reservation)
     if next_at is not None:
@@ -227,22 +229,22 @@ def _mend(draft: TurnBuilder, reservation: Reservation, most: int) -> int:
     if Flag.MAINT in reservation.booking.flags:
         return 0
     count, tried = 0, draft.volatile.bookings_tried
-    for one in list(reservation.occurrences.values()):
-        lost = _lost(draft, reservation, one)
-        key = OccurrenceKey(reservation.name, one.number)
-        if count < most and (lost or one.missing_gpus) and draft.now >= tried.get(key, -math.inf) + RETRY_S:
+    for occurrence in list(reservation.occurrences.values()):
+        lost = _lost(draft, reservation, occurrence)
+        key = OccurrenceKey(reservation.name, occurrence.number)
+        if count < most and (lost or occurrence.missing_gpus) and draft.now >= tried.get(key, -math.inf) + RETRY_S:
             count += 1
             tried[key] = draft.now
-            _place_anew(draft, reservation, one, lost)
+            _place_anew(draft, reservation, occurrence, lost)
     return count
 
 
-def _lost(draft: TurnBuilder, reservation: Reservation, one: Occurrence) -> list[str]:
+def _lost(draft: TurnBuilder, reservation: Reservation, occurrence: Occurrence) -> list[str]:
     """Names of nodes that no longer provide what the occurrence reserves there."""
     if Flag.MAINT in reservation.booking.flags:
         return []
     is_there = _there(draft, reservation.booking)
-    return [grant.node for grant in one.grants if not is_there(grant)]
+    return [grant.node for grant in occurrence.grants if not is_there(grant)]
 
 
 def _there(draft: TurnBuilder, booking: Booking) -> Callable[[Grant], bool]:
@@ -260,14 +262,14 @@ def _is_there(node: Node | None, grant: Grant) -> bool:
     return there.issuperset(grant.gpus) and max(grant.cpus, default=-1) < node.inventory.cpus
 
 
-def _place_anew(draft: TurnBuilder, reservation: Reservation, one: Occurrence, lost: Iterable[str]) -> None:
+def _place_anew(draft: TurnBuilder, reservation: Reservation, occurrence: Occurrence, lost: Iterable[str]) -> None:
     gone = dict.fromkeys(lost)
-    kept = tuple(grant for grant in one.grants if grant.node not in gone)
-    found = _placed(draft, reservation, one, kept, Span(max(one.begin_at, draft.now), one.end_at))
-    if (found.grants, found.missing_gpus) == (one.grants, one.missing_gpus):
+    kept = tuple(grant for grant in occurrence.grants if grant.node not in gone)
+    found = _placed(draft, reservation, occurrence, kept, Span(max(occurrence.begin_at, draft.now), occurrence.end_at))
+    if (found.grants, found.missing_gpus) == (occurrence.grants, occurrence.missing_gpus):
         return
     trouble = ", ".join(_trouble(draft, reservation.booking, name) for name in gone)
-    has = ", ".join(each.node for each in found.grants)
+    has = ", ".join(grant.node for grant in found.grants)
     if found.missing_gpus:
         start = f"{trouble}, and" if trouble else "currently"
         why = f"{start} no replacement is free for {counted(found.missing_gpus, 'GPUs')}"
@@ -279,9 +281,9 @@ def _place_anew(draft: TurnBuilder, reservation: Reservation, one: Occurrence, l
         event.OccurrenceChanged(
             at=draft.now,
             name=reservation.name,
-            number=one.number,
-            begin_at=one.begin_at,
-            end_at=one.end_at,
+            number=occurrence.number,
+            begin_at=occurrence.begin_at,
+            end_at=occurrence.end_at,
             grants=found.grants,
             missing_gpus=found.missing_gpus,
             why=why,
@@ -320,9 +322,9 @@ def _placed(
         ground = availability_of(draft, reservation.booking, reservation)
     except Refusal as refusal:
         return _Found(kept, max(0, before - gpus_in(kept)), refusal.message)
-    for each in reservation.occurrences.values():
-        if each is not own:
-            ground.book.keep(Span(each.begin_at, each.end_at), each.grants)
+    for occurrence in reservation.occurrences.values():
+        if occurrence is not own:
+            ground.book.keep(Span(occurrence.begin_at, occurrence.end_at), occurrence.grants)
     ground.book.keep(span, kept)
 
     def fit(request: ResourceRequest) -> tuple[Grant, ...] | None:

@@ -79,12 +79,12 @@ def _met(draft: TurnBuilder, attempt: Attempt, before: float) -> Iterator[tuple[
             continue
         if attempt.borrows and reservation.is_lent:
             continue
-        for one in reservation.occurrences.values():
-            if one.begin_at < before and _shared(attempt, one):
-                yield reservation.name, one
+        for occurrence in reservation.occurrences.values():
+            if occurrence.begin_at < before and _shared(attempt, occurrence):
+                yield reservation.name, occurrence
 
 
-def _shared(attempt: Attempt, one: Occurrence) -> list[str]:
+def _shared(attempt: Attempt, occurrence: Occurrence) -> list[str]:
     """Names of nodes on which the occurrence reserves CPUs or GPUs of the attempt."""
-    kept = {grant.node: grant for grant in one.grants}
+    kept = {grant.node: grant for grant in occurrence.grants}
     return [name for name, part in attempt.parts.items() if name in kept and shares(part.grant, kept[name])]

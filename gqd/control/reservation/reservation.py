@@ -263,15 +263,15 @@ def _asked(booking: Booking) -> tuple[ResourceRequest, str, bool]:
 
 
 def _has(ground: Availability, grants: Sequence[Grant], span: Span) -> bool:
-    nodes = {ground.book.nodes[one].name for one in ground.candidates}
-    return all(one.node in nodes for one in grants) and ground.book.has(tuple(grants), span)
+    nodes = {ground.book.nodes[candidate].name for candidate in ground.candidates}
+    return all(grant.node in nodes for grant in grants) and ground.book.has(tuple(grants), span)
 
 
 def _among(draft: TurnBuilder, ground: Availability, grants: Sequence[Grant], span: Span) -> tuple[Grant, ...] | None:
     """Grants that fit within the present `grants` during `span`; None: the request does not fit there."""
     left = ground.book.left(span)
     for name, where in ground.book.places.items():
-        own = next((one for one in grants if one.node == name), None)
+        own = next((grant for grant in grants if grant.node == name), None)
         if own is None:
             left.take_masks(where, -1, -1, 0)
         else:
@@ -337,7 +337,7 @@ def _commit_occurrence(draft: TurnBuilder, name: str, laid: PlannedOccurrence) -
 
 def _first_number(draft: TurnBuilder, name: str) -> int:
     """The first occurrence's number: above those in which jobs of an earlier reservation of this name still run."""
-    keys = (one.occurrence for one in draft.cluster.attempts.values())
+    keys = (attempt.occurrence for attempt in draft.cluster.attempts.values())
     return 1 + max((key.number for key in keys if key is not None and key.name == name), default=0)
 
 
@@ -520,7 +520,7 @@ def unknown(cluster: Cluster, name: str) -> Refusal:
 
 def _conflict(draft: TurnBuilder, who: Caller, ground: Availability, booking: Booking, span: Span) -> Conflict:
     offers = [*_offers(draft, who, ground, booking, span)]
-    words = [_words(draft, booking, span, one) for one in offers]
+    words = [_words(draft, booking, span, offer) for offer in offers]
     hint = "; ".join(words) or "no such resources are free within a year: give another partition, or fewer GPUs"
     if booking.cron and not offers:
         hint = "every occurrence of a series must be free: give another schedule, an earlier --until, or fewer GPUs"
@@ -620,7 +620,7 @@ def _offer(ground: Availability, booking: Booking, span: Span, request: Resource
         duration_s=int(span.end_at - span.begin_at),
         resources=request,
         gpus=gpus_in(grants),
-        nodes=tuple(one.node for one in grants),
+        nodes=tuple(grant.node for grant in grants),
     )
 
 
@@ -644,14 +644,14 @@ def what_of(request: ResourceRequest) -> str:
 
 def _in_the_way(draft: TurnBuilder, ground: Availability, own: str, span: Span) -> str:
     """The reservations and jobs that hold the candidate nodes during `span`, in words."""
-    nodes = {ground.book.nodes[one].name for one in ground.candidates}
+    nodes = {ground.book.nodes[candidate].name for candidate in ground.candidates}
     named = [
         f"reservation {reservation.name} holds some of them until @{{{int(one.end_at)}}}"
         for reservation in draft.cluster.reservations.values()
         for one in reservation.occurrences.values()
         if one.begin_at < span.end_at
         and one.end_at > span.begin_at
-        and any(each.node in nodes for each in one.grants)
+        and any(grant.node in nodes for grant in one.grants)
         and reservation.name != own
     ]
     if jobs := _holders(draft, ground, span):

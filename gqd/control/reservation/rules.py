@@ -103,11 +103,11 @@ def _targets(draft: TurnBuilder, who: Caller, booking: Booking, known: Reservati
 def _whole(targets: tuple[Target, ...], before: tuple[Target, ...]) -> tuple[Target, ...]:
     """The targets, with a target that equals the redacted form of an earlier one replaced by that earlier one."""
     found, left = [], list(zip(shown(before), before, strict=True))
-    for one in targets:
-        same = next((pair for pair in left if pair[0] == one), None)
+    for target in targets:
+        same = next((pair for pair in left if pair[0] == target), None)
         if same is not None:
             left.remove(same)
-        found.append(one if same is None else same[1])
+        found.append(target if same is None else same[1])
     return tuple(found)
 
 
@@ -211,7 +211,7 @@ def refuse_new(draft: TurnBuilder, who: Caller) -> None:
         raise Refusal("too_many_reservations", f"the cluster already has {MAX_RESERVATIONS} reservations, the maximum")
     if who.role >= Role.OPERATOR:
         return
-    there = (one for one in cluster.reservations.values() if not occurrence.is_over(draft, one))
+    there = (reservation for reservation in cluster.reservations.values() if not occurrence.is_over(draft, reservation))
     own = [one.name for one in there if one.owner == who.peer.user]
     if len(own) >= rules.max_per_user:
         most = f"the maximum per user is {rules.max_per_user}"
@@ -255,7 +255,11 @@ def refuse_over_quota(
             raise Denied("too_far_ahead", message, f"begin by {last}, or ask an operator")
     if rules.max_gpu_hours is None:
         return
-    others = (one for one in draft.cluster.reservations.values() if one.owner == who.peer.user and one is not known)
+    others = (
+        reservation
+        for reservation in draft.cluster.reservations.values()
+        if reservation.owner == who.peer.user and reservation is not known
+    )
     booked = sum(booked_ahead_s(draft.cluster, one, now) for one in others) / HOUR_S
     if booked + gpu_s / HOUR_S > rules.max_gpu_hours:
         left = max(0.0, rules.max_gpu_hours - booked)
@@ -280,7 +284,7 @@ def gpus_worth(cluster: Cluster, grants: Iterable[Grant]) -> float:
 
     Reserving all CPUs of a node keeps its GPUs from others as well.
     """
-    return sum(_worth(cluster.nodes.get(one.node), one) for one in grants)
+    return sum(_worth(cluster.nodes.get(grant.node), grant) for grant in grants)
 
 
 def _worth(node: Node | None, grant: Grant) -> float:

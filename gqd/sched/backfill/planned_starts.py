@@ -121,7 +121,9 @@ class PlannedStarts:
         return inf if fit is None else fit.at
 
     def promised_at(self, job_id: JobId) -> float | None:
-        return next((one.at for one in self.backfill.windows if one.job.job_id == job_id and one.is_promise), None)
+        return next(
+            (window.at for window in self.backfill.windows if window.job.job_id == job_id and window.is_promise), None
+        )
 
     def as_protected(self) -> tuple[Protected, ...]:
         """The planned starts as results of the plan; a start not computed keeps the earlier guarantee unless it is
@@ -132,7 +134,7 @@ class PlannedStarts:
             or Protected(job_id=one.job.job_id, slot=one.slot, starts_at=inf, is_promise=False, nodes=())
             for one in self._unsettled
         ]
-        return (*(one.as_protected() for one in self.backfill.windows), *still)
+        return (*(window.as_protected() for window in self.backfill.windows), *still)
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +166,7 @@ class PlannedStarts:
         expected_s = expected_length(job, self.scheduling)
         windows, booked = self.backfill.windows, self.backfill.booked
         fit: EarliestFit | None = None
-        is_promise = self.scheduling.expect != "exact" and all(one.is_promise for one in windows)
+        is_promise = self.scheduling.expect != "exact" and all(window.is_promise for window in windows)
         if is_promise and not is_outranked:
             fit = self._timeline_by_limit().earliest(job.shape, places, limit_s, [*booked, *windows])
         if fit is None:

@@ -59,4 +59,4 @@ def candidates_of(
         return
     since, ids = columns.since[places], columns.job_id[places]
     keys = (ids, since, columns.band[places]) if slot.is_by_band else (ids, since)
-    yield from (int(one) for one in places[np.lexsort(keys)])
+    yield from (int(index) for index in places[np.lexsort(keys)])

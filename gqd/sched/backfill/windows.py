@@ -91,7 +91,7 @@ class BackfillProfile:
 
     def windows_met(self, ends: EndTimes) -> list[JobWindow]:
         """The windows of planned starts that begin before the job would end, in the order in which they were added."""
-        return [one for one in self.windows if one.at < one.end_of(ends)]
+        return [window for window in self.windows if window.at < window.end_of(ends)]
 
     def reservations_met(self, ends: EndTimes) -> tuple[ReservationWindow, ...]:
         return self.booked[: bisect_left(self._booked_at, ends.by_limit)]
@@ -129,52 +129,54 @@ class BackfillProfile:
             set_free_amount(left, item, min(spare, free_amount(self.now, item)))
         return left
 
-    def _spare(self, one: JobWindow | ReservationWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
+    def _spare(self, window: JobWindow | ReservationWindow, moved: Mapping[int, tuple[Grant, ...]]) -> dict[Item, int]:
         """The scalar amounts left when the window opens, without all windows open then; `moved`: grants of relocated
         windows."""
-        spare = dict(one.free)
+        spare = dict(window.free)
         if not spare:
             return spare
-        if isinstance(one, ReservationWindow):
-            _take_off(spare, one.takes)
+        if isinstance(window, ReservationWindow):
+            _take_off(spare, window.takes)
         else:
             for booked in self.booked:
-                if booked.at <= one.at < booked.until:
+                if booked.at <= window.at < booked.until:
                     _take_off(spare, booked.takes)
         for other in self.windows:
-            if other is not one and not other.at <= one.at < other.until:
+            if other is not window and not other.at <= window.at < other.until:
                 continue
             _take_off(spare, scalar_items(self.places, moved[id(other)]) if id(other) in moved else other.takes)
         return spare
 
-    def spare(self, one: JobWindow | ReservationWindow) -> dict[Item, int]:
+    def spare(self, window: JobWindow | ReservationWindow) -> dict[Item, int]:
         """The scalar amounts left when the window opens."""
-        return self._spare(one, {})
+        return self._spare(window, {})
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def book(self, windows: tuple[ReservationWindow, ...]) -> None:
         """Set the windows of reservations, before any start is planned."""
         self.booked = windows
-        self._booked_at = [one.at for one in windows]
+        self._booked_at = [window.at for window in windows]
         self._promises = self._booked_at.copy()
 
-    def add(self, one: JobWindow, may_move: bool = True) -> None:
-        self._count(one)
-        if one.slot == FIRST or not may_move or len(self.windows) >= MOVABLE:
-            one.profile = None
-        self.windows.append(one)
-        insort(self._promises if one.is_promise else self._estimates, one.at)
+    def add(self, window: JobWindow, may_move: bool = True) -> None:
+        self._count(window)
+        if window.slot == FIRST or not may_move or len(self.windows) >= MOVABLE:
+            window.profile = None
+        self.windows.append(window)
+        insort(self._promises if window.is_promise else self._estimates, window.at)
         self._overlays.clear()
 
-    def remove(self, one: JobWindow) -> None:
-        self.windows.remove(one)
-        (self._promises if one.is_promise else self._estimates).remove(one.at)
+    def remove(self, window: JobWindow) -> None:
+        self.windows.remove(window)
+        (self._promises if window.is_promise else self._estimates).remove(window.at)
         self._overlays.clear()
 
-    def _count(self, one: JobWindow) -> None:
-        one.takes = scalar_items(self.places, one.grants)
-        one.free = {} if one.profile is None else {item: free_amount(one.profile, item) for item in one.takes}
+    def _count(self, window: JobWindow) -> None:
+        window.takes = scalar_items(self.places, window.grants)
+        window.free = (
+            {} if window.profile is None else {item: free_amount(window.profile, item) for item in window.takes}
+        )
 
     def start(self, grants: tuple[Grant, ...], ends: EndTimes) -> None:
         """Account for a job that starts now with these ends."""
@@ -202,8 +204,8 @@ class BackfillProfile:
             _take_off(booked.free, takes)
         for one in self.windows_met(ends):
             _take_off(one.free, takes)
-        for one in self.windows:
-            one.profile = None
+        for window in self.windows:
+            window.profile = None
         self._overlays.clear()
 
     def relocate_conflicting(self, grants: tuple[Grant, ...], ends: EndTimes) -> JobWindow | ReservationWindow | None:
@@ -222,10 +224,10 @@ class BackfillProfile:
             if elsewhere is None:
                 return one
             moved[id(one)] = elsewhere
-        for one in self.windows:
-            if id(one) in moved:
-                one.grants = moved[id(one)]
-                self._count(one)
+        for window in self.windows:
+            if id(window) in moved:
+                window.grants = moved[id(window)]
+                self._count(window)
         if moved:
             self._overlays.clear()
         return None
@@ -236,26 +238,26 @@ class BackfillProfile:
         return next((one for one in met if one.shares(masks) or not self._suffices(one, takes, {})), None)
 
     def _suffices(
-        self, one: JobWindow | ReservationWindow, takes: Items, moved: Mapping[int, tuple[Grant, ...]]
+        self, window: JobWindow | ReservationWindow, takes: Items, moved: Mapping[int, tuple[Grant, ...]]
     ) -> bool:
         """Whether the scalar amounts suffice for both the window and `takes`."""
-        spare = self._spare(one, moved) if takes else {}
+        spare = self._spare(window, moved) if takes else {}
         return all(takes[item] <= spare[item] for item in takes.keys() & spare.keys())
 
     def _elsewhere(
-        self, one: JobWindow, grants: tuple[Grant, ...], ends: EndTimes, moved: dict[int, tuple[Grant, ...]]
+        self, window: JobWindow, grants: tuple[Grant, ...], ends: EndTimes, moved: dict[int, tuple[Grant, ...]]
     ) -> tuple[Grant, ...] | None:
-        if one.profile is None:
+        if window.profile is None:
             return None
         others = [
             _Moved(other.at, other.until, moved.get(id(other), other.grants))
             for other in self.windows
-            if other is not one
+            if other is not window
         ]
-        trial = beside(one.profile, self.places, one.at, one.until, [*others, *self.booked])
+        trial = beside(window.profile, self.places, window.at, window.until, [*others, *self.booked])
         checkpoint = trial.checkpoint()
         trial.take_all(self.places, grants)
-        found = place(trial, one.job.shape, one.candidates)
+        found = place(trial, window.job.shape, window.candidates)
         trial.rollback(checkpoint)
         return found
 
@@ -275,8 +277,8 @@ def _take_off(spare: dict[Item, int], takes: Items) -> None:
 def _union(windows: Iterable[ReservationWindow]) -> Masks:
     """The union of the windows' masks."""
     masks: dict[int, tuple[int, int]] = {}
-    for one in windows:
-        for where, (cpus, gpus) in one.masks.items():
+    for window in windows:
+        for where, (cpus, gpus) in window.masks.items():
             before = masks.get(where, (0, 0))
             masks[where] = (before[0] | cpus, before[1] | gpus)
     return masks
@@ -300,12 +302,12 @@ def _pairs(some: Sequence[Grant], others: Sequence[Grant]) -> Iterator[tuple[Gra
     return ((one, by_node[one.node]) for one in some if one.node in by_node)
 
 
-def _is_shared(one: Grant, other: Grant) -> bool:
-    return not set(one.gpus).isdisjoint(other.gpus) or not set(one.cpus).isdisjoint(other.cpus)
+def _is_shared(grant: Grant, other: Grant) -> bool:
+    return not set(grant.gpus).isdisjoint(other.gpus) or not set(grant.cpus).isdisjoint(other.cpus)
 
 
-def _are_counted(one: Grant, other: Grant) -> bool:
-    return bool(one.memory_mib and other.memory_mib) or bool(one.resources and other.resources)
+def _are_counted(grant: Grant, other: Grant) -> bool:
+    return bool(grant.memory_mib and other.memory_mib) or bool(grant.resources and other.resources)
 
 
 def runs_into(window: ReservationWindow, grants: tuple[Grant, ...], ends: EndTimes) -> RunsIntoReservation:

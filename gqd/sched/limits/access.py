@@ -24,6 +24,6 @@ def is_listed(listed: Listed, user: str, groups: Sequence[str], path: Sequence[s
         return True
     return (
         user in listed.users
-        or any(one in listed.groups for one in groups)
+        or any(group in listed.groups for group in groups)
         or any(one in listed.accounts for one in path)
     )

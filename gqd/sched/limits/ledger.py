@@ -47,11 +47,11 @@ class LimitView:
     @property
     def binds(self) -> bool:
         """Whether any limit could stop a job from starting."""
-        return bool(self.limits) or any(one.borrow_gpus is not None for one in self.accounts.values())
+        return bool(self.limits) or any(account.borrow_gpus is not None for account in self.accounts.values())
 
     @property
     def has_guarantees(self) -> bool:
-        return any(one.guaranteed_gpus is not None for one in self.accounts.values())
+        return any(account.guaranteed_gpus is not None for account in self.accounts.values())
 
     def usage_factor(self, qos: str) -> float:
         known = self.qos.get(qos)
@@ -156,7 +156,7 @@ class Ledger:
     def used(self, who: LimitSubject) -> tuple[OverLimit | OverQuota, ...]:
         """All limits of the subject with the amounts used, for `exceeded_limits_of`."""
         known = self._of(who)
-        bounded = (one for one in known.standings if one.account.borrow_gpus is not None)
+        bounded = (standing for standing in known.standings if standing.account.borrow_gpus is not None)
         return (*map(self._told, known.counters), *map(_told_of, bounded))
 
     def room(self, who: LimitSubject) -> Room:
@@ -167,8 +167,8 @@ class Ledger:
             resource = "gpu_hours" if counter.resource in BUDGETS else counter.resource
             if resource in rooms:
                 rooms[resource] = min(rooms[resource], counter.limit.most - counter.used)
-        for one in known.standings:
-            rooms["gpus"] = min(rooms["gpus"], _ceiling(one.account) - one.gpus)
+        for standing in known.standings:
+            rooms["gpus"] = min(rooms["gpus"], _ceiling(standing.account) - standing.gpus)
         return Room(**rooms)
 
     def is_bounded(self, who: LimitSubject) -> bool:
@@ -181,8 +181,8 @@ class Ledger:
         if not gpus:
             return False
         return any(
-            one.account.guaranteed_gpus is not None and one.gpus + gpus <= one.account.guaranteed_gpus
-            for one in self._of(who).standings
+            standing.account.guaranteed_gpus is not None and standing.gpus + gpus <= standing.account.guaranteed_gpus
+            for standing in self._of(who).standings
         )
 
     def access_refusal(self, who: LimitSubject, shape: Shape, partition: Partition) -> AccessDenied | None:
@@ -280,17 +280,17 @@ def exceeded_limits_of(used: Iterable[OverLimit | OverQuota], wanted: LimitDeman
     return (_filled_in(one, wanted) for one in used if _is_over(one, wanted))
 
 
-def _is_over(one: OverLimit | OverQuota, wanted: LimitDemand) -> bool:
-    if isinstance(one, OverLimit):
-        return _has_no_room(one.limit, one.limit.used or 0.0, wanted)
+def _is_over(limit: OverLimit | OverQuota, wanted: LimitDemand) -> bool:
+    if isinstance(limit, OverLimit):
+        return _has_no_room(limit.limit, limit.limit.used or 0.0, wanted)
     gpus = wanted.amounts.get("gpus", 0)
-    return gpus > 0 and one.held_gpus + gpus > one.guaranteed_gpus + one.borrow_gpus
+    return gpus > 0 and limit.held_gpus + gpus > limit.guaranteed_gpus + limit.borrow_gpus
 
 
-def _filled_in(one: OverLimit | OverQuota, wanted: LimitDemand) -> OverLimit | OverQuota:
-    if isinstance(one, OverLimit):
-        return msgspec.structs.replace(one, wanted=_amount(one.limit.resource, wanted) or 0.0)
-    return msgspec.structs.replace(one, wanted_gpus=wanted.amounts.get("gpus", 0))
+def _filled_in(limit: OverLimit | OverQuota, wanted: LimitDemand) -> OverLimit | OverQuota:
+    if isinstance(limit, OverLimit):
+        return msgspec.structs.replace(limit, wanted=_amount(limit.limit.resource, wanted) or 0.0)
+    return msgspec.structs.replace(limit, wanted_gpus=wanted.amounts.get("gpus", 0))
 
 
 def _told_of(one: _Standing) -> OverQuota:
@@ -330,5 +330,5 @@ def _amount(resource: str, wanted: LimitDemand) -> float | None:
 def _add(known: _Known, wanted: LimitDemand, times: int) -> None:
     for counter in known.counters:
         counter.used += times * (_amount(counter.resource, wanted) or 0)
-    for one in known.standings:
-        one.gpus += times * wanted.amounts.get("gpus", 0)
+    for standing in known.standings:
+        standing.gpus += times * wanted.amounts.get("gpus", 0)

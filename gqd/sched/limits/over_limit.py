@@ -18,8 +18,10 @@ def over_limit_mask(queue: PendingQueue, ledger: Ledger, billing: Billing) -> tu
     members, qos = queue.members, queue.qos
     kinds, kind_of = np.unique(queue.integers("member") * max(1, len(qos)) + queue.integers("qos"), return_inverse=True)
     askers = [_asker(members[kind // len(qos)], qos[kind % len(qos)]) for kind in kinds.tolist()]
-    jobs, gpus, cpus, gpu_hours = np.array([ledger.room(one) for one in askers], np.float64).reshape(-1, 4)[kind_of].T
-    factors = np.array([ledger.view.usage_factor(one.qos) for one in askers], np.float64)[kind_of]
+    jobs, gpus, cpus, gpu_hours = (
+        np.array([ledger.room(asker) for asker in askers], np.float64).reshape(-1, 4)[kind_of].T
+    )
+    factors = np.array([ledger.view.usage_factor(asker.qos) for asker in askers], np.float64)[kind_of]
     wanted_gpus = queue.integers("gpus")
     mask = (jobs < 1) | ((wanted_gpus > 0) & (wanted_gpus > gpus)) | (queue.integers("cpus") > cpus)
     mask |= _is_over_budget(wanted_gpus * factors, queue.floats("time_limit_s"), gpu_hours, billing)

@@ -32,8 +32,8 @@ def constraint_of(text: str) -> Constraint:
     return parse_constraint(text) if text else ANYTHING
 
 
-def meets(node: NodeFacts, one: Expression) -> bool:
-    return is_met(one, node.features, node.attributes)
+def meets(node: NodeFacts, expression: Expression) -> bool:
+    return is_met(expression, node.features, node.attributes)
 
 
 def may_be_one(node: NodeFacts, text: str) -> bool:
@@ -42,9 +42,9 @@ def may_be_one(node: NodeFacts, text: str) -> bool:
     return meets(node, constraint.each) and (not constraint.kinds or meets(node, Any(constraint.kinds)))
 
 
-def marked(node_table: NodeTable, one: Expression) -> Booleans:
+def marked(node_table: NodeTable, expression: Expression) -> Booleans:
     """Mask by node index: the node meets the expression."""
-    return np.fromiter((meets(node, one) for node in node_table.nodes), np.bool_, len(node_table.nodes))
+    return np.fromiter((meets(node, expression) for node in node_table.nodes), np.bool_, len(node_table.nodes))
 
 
 def softness(node_table: NodeTable, shape: Shape) -> Integers | None:

@@ -117,13 +117,13 @@ def _with_memory(shape: Shape, most: int, cpus: list[tuple[int, int]], gpus: lis
     elif shape.mem_per_gpu_mib is not None:
         memory = [(each * shape.mem_per_gpu_mib, fixed * shape.mem_per_gpu_mib) for each, fixed in gpus]
     rows = [
-        *(_Need(_GPUS, *one) for one in gpus),
-        *(_Need(_CPUS, *one) for one in cpus),
+        *(_Need(_GPUS, *gpu) for gpu in gpus),
+        *(_Need(_CPUS, *cpu) for cpu in cpus),
         *(_Need(_MEMORY, *one) for one in memory),
         *(_Need(f"gres:{name}", 0, count) for name, count in shape.resources),
     ]
     has_gpus = any(each or fixed for each, fixed in gpus)
-    return _Needs(most, tuple(one for one in rows if one.each or one.fixed), shape.mem_per_node_mib == 0, has_gpus)
+    return _Needs(most, tuple(row for row in rows if row.each or row.fixed), shape.mem_per_node_mib == 0, has_gpus)
 
 
 def capacities(overlay: Overlay, shape: Shape, places: Integers) -> Integers:

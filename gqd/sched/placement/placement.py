@@ -153,8 +153,8 @@ def _has_whole_nodes(overlay: Overlay, shape: Shape, places: Integers, room: Int
     if not kind.sizes or shape.units <= kind.sizes[-1] or room.max() >= shape.units:
         return bool(room.max() >= shape.units)
     totals = kind.counts[places] if len(kind.sizes) > 1 else kind.sizes[0]
-    sizes = (one for one in kind.sizes if one < shape.units)
-    return any(int(((room >= one) & (totals == one)).sum()) >= shape.units // one for one in sizes)
+    sizes = (size for size in kind.sizes if size < shape.units)
+    return any(int(((room >= size) & (totals == size)).sum()) >= shape.units // size for size in sizes)
 
 
 def _is_plain(overlay: Overlay, shape: Shape, qos: str) -> bool:
@@ -461,7 +461,7 @@ def _deal_gpus_and_tasks(overlay: Overlay, shape: Shape, field: _Field) -> Deman
     assert even_gpus is not None
     even_tasks = spread(shape.ntasks, dict(zip(places, tasks[best].tolist(), strict=True)), even_gpus)
     assert even_tasks is not None
-    return [(one, demand_of(shape, even_tasks[one], even_gpus[one])) for one in places]
+    return [(index, demand_of(shape, even_tasks[index], even_gpus[index])) for index in places]
 
 
 def _shortest(shape: Shape, gpus: Integers, tasks: Integers) -> int | None:

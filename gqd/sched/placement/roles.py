@@ -31,7 +31,7 @@ def place_roles(overlay: Overlay, gang: Shape, candidates: list[int], place: Pla
     """
     if homeless_role(overlay, gang, candidates, place) is not gang:
         return None
-    places = {overlay.nodes[one].name: one for one in candidates}
+    places = {overlay.nodes[candidate].name: candidate for candidate in candidates}
     attempt = _Attempt(overlay, gang, candidates, places, place)
     for order in _orders(gang):
         if grants := attempt.run(order):
@@ -85,7 +85,7 @@ class _Attempt:
             for name, grants in placed.items()
             for grant in grants
         ]
-        return next((grants for one in tries[:MAX_TRIES] if (grants := self.run(*one))), None)
+        return next((grants for try_ in tries[:MAX_TRIES] if (grants := self.run(*try_))), None)
 
     def _place(self, order: list[str], kept_off: tuple[str, int] | None) -> _Placed:
         """Place the roles one after the other, up to the first that finds no room."""
@@ -94,7 +94,7 @@ class _Attempt:
         placed: _Placed = {}
         chosen: list[int] = []
         for name in order:
-            own = [one for one in self.candidates if admits(shapes[name], self.overlay.nodes[one])]
+            own = [candidate for candidate in self.candidates if admits(shapes[name], self.overlay.nodes[candidate])]
             own = [one for one in own if (name, one) != kept_off]
             grants = None
             if is_bound and chosen:  # the gang may have so many nodes and no more: better those that it has already
@@ -112,7 +112,7 @@ class _Attempt:
 def homeless_role(overlay: Overlay, shape: Shape, candidates: list[int], place: Place) -> Shape:
     """The first role that has no room even alone; the shape itself if each role has room, or if it has no roles."""
     for _, role in shape.roles:
-        own = [one for one in candidates if admits(role, overlay.nodes[one])]
+        own = [candidate for candidate in candidates if admits(role, overlay.nodes[candidate])]
         if place(overlay, role, own) is None:
             return role
     return shape

@@ -27,8 +27,8 @@ _ANYWHERE = -1
 
 def with_nominations(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
     """The snapshot with nominations applied; `but`: seen by this nominated job, whose own nomination does not apply."""
-    claims = [one for one in snapshot.claims if one.job_id != but]
-    lent = [grant for one in snapshot.claims if one.job_id == but for grant in one.parked]
+    claims = [claim for claim in snapshot.claims if claim.job_id != but]
+    lent = [grant for claim in snapshot.claims if claim.job_id == but for grant in claim.parked]
     if not claims and not lent:
         return replace(snapshot, claims=()) if snapshot.claims else snapshot
     books = Overlay.of(snapshot)
@@ -41,7 +41,7 @@ def with_nominations(snapshot: Snapshot, but: JobId | None = None) -> Snapshot:
 
 def without_nomination(snapshot: Snapshot, job_id: JobId) -> Snapshot:
     """The snapshot without the job's nomination, because it starts or loses it."""
-    return replace(snapshot, claims=tuple(one for one in snapshot.claims if one.job_id != job_id))
+    return replace(snapshot, claims=tuple(claim for claim in snapshot.claims if claim.job_id != job_id))
 
 
 def with_decided(
@@ -59,9 +59,9 @@ def as_preempted(running: Iterable[RunningJob], victims: Collection[JobId], to: 
     return [_going(one, to, now) if one.job_id in victims and not one.is_part else one for one in running]
 
 
-def _going(one: RunningJob, to: JobId, now: float) -> RunningJob:
-    at = now + one.lead_s
-    return replace(one, preemptor=to, ends_at=at if one.ends_at is None else min(one.ends_at, at))
+def _going(job: RunningJob, to: JobId, now: float) -> RunningJob:
+    at = now + job.lead_s
+    return replace(job, preemptor=to, ends_at=at if job.ends_at is None else min(job.ends_at, at))
 
 
 def victims_of(running: Iterable[RunningJob], job_id: JobId) -> list[RunningJob]:
@@ -91,14 +91,14 @@ def keep(books: Overlay, running: Iterable[RunningJob], claim: Nomination, now: 
     return [*(one for one in told if one is not None), _as_running(claim, own, now)]
 
 
-def _rest_of(one: RunningJob, claim: Nomination, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
+def _rest_of(job: RunningJob, claim: Nomination, left: dict[Item, int], places: Mapping[str, int]) -> RunningJob | None:
     """The victim as others see it, reduced to what they get when it ends; None: they get nothing.
 
     `left`: scalar amounts that the nomination still lacks.
     """
     by_node = {grant.node: grant for grant in claim.grants}
     parts = []
-    for grant in one.grants:
+    for grant in job.grants:
         place = places.get(grant.node, _ANYWHERE)
         kept = by_node.get(grant.node)
         part = Grant(
@@ -111,7 +111,7 @@ def _rest_of(one: RunningJob, claim: Nomination, left: dict[Item, int], places: 
         )
         if part.cpus or part.gpus or part.memory_mib or part.resources or part.licenses:
             parts.append(part)
-    return replace(one, grants=tuple(parts)) if parts else None
+    return replace(job, grants=tuple(parts)) if parts else None
 
 
 def _pass_on(left: dict[Item, int], item: Item, count: int) -> int:
@@ -123,18 +123,23 @@ def _pass_on(left: dict[Item, int], item: Item, count: int) -> int:
 
 
 def _pass_on_all(left: dict[Item, int], place: int, amounts: Sequence[Amount]) -> tuple[Amount, ...]:
-    counts = ((one.name, _pass_on(left, (one.name, place), one.count)) for one in amounts)
+    counts = ((amount.name, _pass_on(left, (amount.name, place), amount.count)) for amount in amounts)
     return tuple(Amount(name, count) for name, count in counts if count)
 
 
 def _take(books: Overlay, grant: Grant, place: int, victims: Sequence[RunningJob], left: Mapping[Item, int]) -> Grant:
     """Take the free part of the grant from `books`; return the free part together with the victims' part."""
-    theirs = [(cpus, gpus) for one in victims for node, cpus, gpus in one.cells if node == grant.node]
+    theirs = [(cpus, gpus) for victim in victims for node, cpus, gpus in victim.cells if node == grant.node]
     cpus, gpus = mask_of(grant.cpus), mask_of(grant.gpus)
     free_cpus, free_gpus = cpus & books.free_cpus[place], gpus & books.free_gpus[place]
     memory_taken, memory_mib = _counted(books, left, ("", place), grant.memory_mib)
-    resources = [(one.name, *_counted(books, left, (one.name, place), one.count)) for one in grant.resources]
-    licenses = [(one.name, *_counted(books, left, (one.name, _ANYWHERE), one.count)) for one in grant.licenses]
+    resources = [
+        (resource.name, *_counted(books, left, (resource.name, place), resource.count)) for resource in grant.resources
+    ]
+    licenses = [
+        (license_.name, *_counted(books, left, (license_.name, _ANYWHERE), license_.count))
+        for license_ in grant.licenses
+    ]
     taken = Grant(
         node=grant.node,
         cpus=lowest(free_cpus, None),

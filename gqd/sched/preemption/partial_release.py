@@ -40,8 +40,8 @@ def as_pseudo_job(job: RunningJob, grant: Grant, ends_at: float, to: JobId | Non
 def given(running: Iterable[RunningJob], shrinks: Iterable[Shrink], to: JobId) -> list[RunningJob]:
     """The running jobs with the released parts split off as pseudo jobs, earmarked for job `to`."""
     by_job: dict[JobId, list[Shrink]] = {}
-    for one in shrinks:
-        by_job.setdefault(one.attempt_id.job_id, []).append(one)
+    for shrink in shrinks:
+        by_job.setdefault(shrink.attempt_id.job_id, []).append(shrink)
     told: list[RunningJob] = []
     for job in running:
         own = () if job.is_part else by_job.get(job.job_id, ())
@@ -53,26 +53,31 @@ def given(running: Iterable[RunningJob], shrinks: Iterable[Shrink], to: JobId) -
     return told
 
 
-def without(job: RunningJob, one: Shrink) -> RunningJob:
+def without(job: RunningJob, shrink: Shrink) -> RunningJob:
     """The job without the released part; it is not resized again until this change is done."""
-    if one.is_node:
-        grants = tuple(grant for grant in job.grants if grant.node != one.node)
+    if shrink.is_node:
+        grants = tuple(grant for grant in job.grants if grant.node != shrink.node)
     else:
-        grants = tuple(_less(grant, one) if grant.node == one.node else grant for grant in job.grants)
+        grants = tuple(_less(grant, shrink) if grant.node == shrink.node else grant for grant in job.grants)
     return replace(job, grants=grants, resize_bounds=None)
 
 
-def _less(grant: Grant, one: Shrink) -> Grant:
+def _less(grant: Grant, shrink: Shrink) -> Grant:
     return msgspec.structs.replace(
         grant,
-        gpus=tuple(gpu for gpu in grant.gpus if gpu not in one.gpus),
-        cpus=tuple(cpu for cpu in grant.cpus if cpu not in one.cpus),
+        gpus=tuple(gpu for gpu in grant.gpus if gpu not in shrink.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu not in shrink.cpus),
     )
 
 
-def grant_of(one: Shrink) -> Grant:
+def grant_of(shrink: Shrink) -> Grant:
     return Grant(
-        node=one.node, tasks=0, gpus=one.gpus, cpus=one.cpus, memory_mib=one.memory_mib, resources=one.resources
+        node=shrink.node,
+        tasks=0,
+        gpus=shrink.gpus,
+        cpus=shrink.cpus,
+        memory_mib=shrink.memory_mib,
+        resources=shrink.resources,
     )
 
 

@@ -72,7 +72,7 @@ def preempted_by(qos: str, known: Mapping[str, QosInfo]) -> frozenset[str]:
     """The QOS whose jobs may be preempted by jobs of `qos`."""
     own = known.get(qos)
     names = () if own is None else own.preempts
-    return frozenset(one for one in names if one in known and known[one].preempt_mode is not PreemptMode.OFF)
+    return frozenset(name for name in names if name in known and known[name].preempt_mode is not PreemptMode.OFF)
 
 
 def preemptible_jobs(
@@ -122,7 +122,7 @@ def apart_from_reserved(snapshot: Snapshot, jobs: list[RunningJob]) -> list[Runn
         for grant in one.grants:
             cpus, gpus = kept.get(grant.node, (0, 0))
             kept[grant.node] = cpus | mask_of(grant.cpus), gpus | mask_of(grant.gpus)
-    return [one for one in jobs if not _is_on(one, kept)] if kept else jobs
+    return [job for job in jobs if not _is_on(job, kept)] if kept else jobs
 
 
 def _in_force(snapshot: Snapshot) -> list[ReservedOccurrence]:
@@ -242,7 +242,7 @@ class PreemptionPlanner:
     def finish(self, state: PassState) -> None:
         """Record when the next running job becomes preemptible by time alone."""
         if self._turns is not None:
-            going = {one for each in state.decided for one in each.victims}
+            going = {victim for each in state.decided for victim in each.victims}
             at = self._turns.changes_at(going, state.started_jobs())
             state.draft.changes_at = min(state.draft.changes_at, at)
 
@@ -386,7 +386,7 @@ class PreemptionPlanner:
         if self._turns is None:
             return None
         names = self._reach.get(job.qos, frozenset())
-        ended = [one for one in choice.victims if not one.job.is_part]
+        ended = [victim for victim in choice.victims if not victim.job.is_part]
         others = [one for one in ended if one.job.qos not in names and not self._is_lent(one.job)]
         paid = [one for one in others if one.reclaimable_from is None]
         at = self._turns.pays_off_at(job, self._turns.price_of(one.job for one in paid)) if paid else state.snapshot.now
@@ -411,7 +411,7 @@ class PreemptionPlanner:
         by_right = [one for one in there if may.get(one.job_id, ()) is None]
         parks = parkable(state.backfill, job, by_right, state.snapshot.qos)
         if parks:
-            some = [as_suspended(one) if one.job.job_id in parks else one for one in candidates]
+            some = [as_suspended(candidate) if candidate.job.job_id in parks else candidate for candidate in candidates]
             if (choice := self._choose_of(state, wish, some, barrier)) is not None:
                 return choice
         return self._choose_of(state, wish, candidates, barrier)
@@ -422,12 +422,12 @@ class PreemptionPlanner:
         wish.spent = wish.work = 0
         choice = choose(wish, candidates)
         state.spent += WORK_OF_TRY + len(state.snapshot.nodes) // 4 + wish.work
-        if choice is not None and any(one.job.is_part for one in choice.victims):
+        if choice is not None and any(victim.job.is_part for victim in choice.victims):
             choice = no_more_than_needed(wish, choice)
         state.spent += wish.spent * (1 + len(state.snapshot.nodes) // 64)
         if choice is None:
             return None
-        leaving = [one.job for one in choice.victims if not one.parks]
+        leaving = [victim.job for victim in choice.victims if not victim.parks]
         is_free = is_beside(state.backfill, barrier.windows, choice.grants, leaving)
         return choice if is_free else None
 
@@ -490,7 +490,7 @@ class PreemptionPlanner:
     def _settle(self, state: PassState, place: int, job: PendingJob, choice: VictimSet) -> None:
         """Record the decision: from now on the job counts as running, and its victims as notified."""
         snapshot = state.snapshot
-        ended = [one for one in choice.victims if not one.job.is_part]
+        ended = [victim for victim in choice.victims if not victim.job.is_part]
         shrinks = shrinks_of(choice.victims, choice.grants, snapshot.now)
         victims = frozenset(one.job.job_id for one in ended)
         taken_back = [one.job for one in ended if one.reclaimable_from is not None]
@@ -517,11 +517,13 @@ class PreemptionPlanner:
                 reservation=claim.reservation,
                 occurrence=claim.occurrence,
                 is_reclaim=bool(taken_back),
-                parks=tuple(AttemptId(one.job.job_id, one.job.attempt) for one in choice.victims if one.parks),
+                parks=tuple(
+                    AttemptId(victim.job.job_id, victim.job.attempt) for victim in choice.victims if victim.parks
+                ),
             )
         )
         if not state.tasks.get(job.job_id):
-            all_of_them = sorted({*victims, *(one.attempt_id.job_id for one in shrinks)})
+            all_of_them = sorted({*victims, *(shrink.attempt_id.job_id for shrink in shrinks)})
             state.waits[job.job_id] = Preempts(victims=tuple(all_of_them), until=claim.until)
 
     def forget(self, victims: Collection[JobId], shrinks: Iterable[Shrink]) -> None:
@@ -550,8 +552,8 @@ def _barrier(state: PassState, job: PendingJob, ends: EndTimes) -> _Barrier:
     ]
     windows += state.backfill.reservations_met(ends)
     masks: dict[int, tuple[int, int]] = {}
-    for one in windows:
-        for where, (cpus, gpus) in masks_of(state.eligibility.places, one.grants).items():
+    for window in windows:
+        for where, (cpus, gpus) in masks_of(state.eligibility.places, window.grants).items():
             before = masks.get(where, (0, 0))
             masks[where] = before[0] | cpus, before[1] | gpus
     return _Barrier(windows, masks)
@@ -566,14 +568,14 @@ def _overlay(state: PassState, barrier: _Barrier) -> Overlay:
 
 def _whole_part(state: PassState, place: int, grant: Grant, cpus: int, gpus: int) -> Part:
     node = state.snapshot.nodes[place]
-    resources = tuple((one.name, -one.count) for one in grant.resources)
-    licenses = tuple((one.name, -one.count) for one in grant.licenses)
+    resources = tuple((resource.name, -resource.count) for resource in grant.resources)
+    licenses = tuple((license_.name, -license_.count) for license_ in grant.licenses)
     return Part(place, cpus & node.cpu_mask, gpus & node.gpu_mask, grant.memory_mib, resources, licenses)
 
 
 def _part(part: Part, here: Collection[int], barrier: _Barrier, wanted: Collection[str]) -> Part:
     """The part of a victim that the job may use.  Licences count wherever they are held, all else only on its nodes."""
-    licenses = tuple(one for one in part.licenses if one[0] in wanted) if part.licenses else ()
+    licenses = tuple(license_ for license_ in part.licenses if license_[0] in wanted) if part.licenses else ()
     if part.place not in here:
         return Part(part.place, 0, 0, 0, (), licenses)
     if part.place not in barrier.masks and not part.licenses:
@@ -595,7 +597,7 @@ def is_beside(
     takes = scalar_items(backfill.places, grants)
     for window in windows if takes else ():
         spare = backfill.spare(window)
-        gone = [grant for one in victims if _would_stay(one, window.at) for grant in one.grants]
+        gone = [grant for victim in victims if _would_stay(victim, window.at) for grant in victim.grants]
         freed = scalar_items(backfill.places, gone)
         if any(takes[item] > spare[item] + freed.get(item, 0) for item in takes.keys() & spare.keys()):
             return False
@@ -613,7 +615,7 @@ def _has_room(state: PassState, job: PendingJob, grants: tuple[Grant, ...]) -> b
 
 def _starts_anyway_at(state: PassState, job: PendingJob) -> float:
     """When the job could start without preemption."""
-    windows = [one for one in state.backfill.windows if one.job.job_id != job.job_id]
+    windows = [window for window in state.backfill.windows if window.job.job_id != job.job_id]
     places = state.eligibility.available(job, state.snapshot.now)
     return state.planned_starts.has_place_at(job, places, [*state.backfill.booked, *windows])
 
@@ -631,7 +633,7 @@ def gone_at(job: RunningJob, now: float) -> float:
 
 
 def _until(state: PassState, choice: VictimSet) -> float:
-    return max(gone_at(one.job, state.snapshot.now) for one in choice.victims)
+    return max(gone_at(victim.job, state.snapshot.now) for victim in choice.victims)
 
 
 def _claim(state: PassState, job: PendingJob, choice: VictimSet) -> Nomination:

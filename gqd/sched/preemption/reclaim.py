@@ -27,9 +27,10 @@ class OverQuota:
     def __post_init__(self) -> None:
         limits = self.limits
         self.left = {
-            one.name: limits.held.get((Holder.ACCOUNT, one.name, ""), {}).get("gpus", 0) - one.guaranteed_gpus
-            for one in limits.accounts.values()
-            if one.guaranteed_gpus is not None
+            account.name: limits.held.get((Holder.ACCOUNT, account.name, ""), {}).get("gpus", 0)
+            - account.guaranteed_gpus
+            for account in limits.accounts.values()
+            if account.guaranteed_gpus is not None
         }
 
     def owns(self, account: str) -> bool:
@@ -74,4 +75,4 @@ class OverQuota:
 
 
 def gpus_of(job: RunningJob) -> int:
-    return sum(len(one.gpus) for one in job.grants)
+    return sum(len(grant.gpus) for grant in job.grants)

@@ -54,7 +54,7 @@ def releasable_parts(snapshot: Snapshot) -> dict[Key, RunningJob]:
         return {}
     there = {node.name for node in snapshot.nodes}
     parts = (part for one in snapshot.running if one.resize_bounds is not None for part in spare(one))
-    return {key_of(one): one for one in parts if one.grants[0].node in there}
+    return {key_of(part): part for part in parts if part.grants[0].node in there}
 
 
 def key_of(part: RunningJob) -> Key:
@@ -99,8 +99,8 @@ def remainder_after(part: RunningJob, shrink: Shrink) -> RunningJob | None:
     held = part.grants[0]
     if shrink.is_node:
         return None
-    gpus = tuple(one for one in held.gpus if one not in shrink.gpus)
-    cpus = tuple(one for one in held.cpus if one not in shrink.cpus)
+    gpus = tuple(gpu for gpu in held.gpus if gpu not in shrink.gpus)
+    cpus = tuple(cpu for cpu in held.cpus if cpu not in shrink.cpus)
     return replace(part, grants=(Grant(node=shrink.node, tasks=0, gpus=gpus, cpus=cpus),)) if gpus else None
 
 
@@ -126,17 +126,17 @@ def _is_node(part: RunningJob) -> bool:
     return part.resize_bounds is not None and part.resize_bounds.share is not None
 
 
-def _less(one: Candidate, part: Part, gpu: int) -> Part:
+def _less(candidate: Candidate, part: Part, gpu: int) -> Part:
     """The part without this GPU and the CPUs that come with it."""
     cpus = ids_of(part.cpus)
-    per_gpu = 0 if one.job.resize_bounds is None else one.job.resize_bounds.cpus_per_gpu
+    per_gpu = 0 if candidate.job.resize_bounds is None else candidate.job.resize_bounds.cpus_per_gpu
     return part._replace(gpus=part.gpus & ~(1 << gpu), cpus=mask_of(cpus[per_gpu:]))
 
 
 def shrinks_of(victims: Iterable[Candidate], grants: tuple[Grant, ...], now: float) -> tuple[Shrink, ...]:
     """The releases of elastic jobs among the victims, reduced to what the grants use."""
     shrinks = []
-    for one in (each for each in victims if each.job.is_part):
+    for one in (victim for victim in victims if victim.job.is_part):
         job, node = one.job, one.job.grants[0].node
         if job.resize_bounds is not None and _is_node(job):
             shrinks.append(_node_given(job, job.resize_bounds.generation, now))
@@ -202,7 +202,7 @@ def _more_gpus(
             free[place] = state.backfill.now.free_gpus[place] & ~_wanted_there(state, place, waiting)
         takes_cpus = job.resize_bounds is not None and job.resize_bounds.cpus_per_gpu > 0
         if takes_cpus and any(
-            place in state.eligibility.eligible_nodes(one.shape).feasible.tolist() for one in without_gpus
+            place in state.eligibility.eligible_nodes(gpu.shape).feasible.tolist() for gpu in without_gpus
         ):
             continue
         more = _next_gpu(state, job, place, free[place])
@@ -312,9 +312,9 @@ def _next_gpu(state: PassState, job: RunningJob, place: int, free: int) -> Grant
     return None
 
 
-def fitting(snapshot: Snapshot, place: int, one: ResizeBounds) -> int:
+def fitting(snapshot: Snapshot, place: int, bounds: ResizeBounds) -> int:
     """Mask of the node's GPUs by which the job may grow."""
-    return snapshot.nodes[place].fitting_mask(one.gpu_type, one.min_gpu_mem_mib)
+    return snapshot.nodes[place].fitting_mask(bounds.gpu_type, bounds.min_gpu_mem_mib)
 
 
 def ends_of(job: RunningJob) -> EndTimes:

@@ -33,7 +33,9 @@ def parkable(
     """The running jobs that could be suspended for this job."""
     if not job.fits_beside:
         return NOBODY
-    windows: list[JobWindow | ReservationWindow] = [one for one in backfill.windows if one.job.job_id != job.job_id]
+    windows: list[JobWindow | ReservationWindow] = [
+        window for window in backfill.windows if window.job.job_id != job.job_id
+    ]
     windows += backfill.booked
     return frozenset(
         one.job_id
@@ -55,7 +57,7 @@ def counts_on(backfill: BackfillProfile, job: RunningJob, window: JobWindow | Re
         return True
     if isinstance(window, JobWindow) and window.profile is not None:  # it may be moved
         here = {backfill.places[node] for node in nodes if node in backfill.places}
-        return not here.isdisjoint(int(one) for one in window.candidates)
+        return not here.isdisjoint(int(candidate) for candidate in window.candidates)
     return False
 
 
@@ -75,7 +77,7 @@ def cut(grants: Iterable[Grant], taken: Sequence[Grant]) -> tuple[Grant, ...]:
 
 def without_lent(jobs: Iterable[RunningJob], lent: Sequence[Grant]) -> list[RunningJob]:
     """The jobs without the resources lent to them, which are not released to all when they end."""
-    return [replace(one, grants=cut(one.grants, lent)) for one in jobs] if lent else list(jobs)
+    return [replace(job, grants=cut(job.grants, lent)) for job in jobs] if lent else list(jobs)
 
 
 def give(books: Overlay, lent: Iterable[Grant]) -> None:

@@ -80,21 +80,21 @@ def has_used_first_quantum(ran_s: float, rules: Scheduling) -> bool:
 
 
 def holders_of(jobs: Sequence[RunningJob], rules: Scheduling) -> Holders:
-    began_at = np.array([one.began_at + one.stood_s for one in jobs], np.float64)
+    began_at = np.array([job.began_at + job.stood_s for job in jobs], np.float64)
     resume_s = _resumes_s(jobs, rules)
     return Holders(
-        since=np.array([one.since for one in jobs], np.float64),
+        since=np.array([job.since for job in jobs], np.float64),
         rested_at=began_at + LEAST_RUN * resume_s,
         turned_at=began_at + np.maximum(rules.turn_s, LEAST_TURN * resume_s),
-        through_at=began_at + rules.trial_s - np.array([one.ran_s for one in jobs], np.float64),
-        is_gang=np.array([len(one.grants) > 1 for one in jobs], np.bool_),
+        through_at=began_at + rules.trial_s - np.array([job.ran_s for job in jobs], np.float64),
+        is_gang=np.array([len(job.grants) > 1 for job in jobs], np.bool_),
     )
 
 
 def _resumes_s(jobs: Sequence[RunningJob], rules: Scheduling) -> Floats:
     """The values of `resume_s_of` as a column."""
     usual = rules.resume_s
-    return np.array([usual if one.resume_s is None else one.resume_s for one in jobs], np.float64)
+    return np.array([usual if job.resume_s is None else job.resume_s for job in jobs], np.float64)
 
 
 def sliceable_at(givers: Holders, to: Contender) -> Floats:
@@ -137,14 +137,14 @@ def lost_s(job: RunningJob, rules: Scheduling, now: float) -> float:
 
 def least_lost_s(jobs: Sequence[RunningJob], rules: Scheduling, now: float) -> float:
     """The minimum of `lost_s` over the jobs; 0 if there are none."""
-    saved_at = np.array([now if one.saves or one.saved_at is None else one.saved_at for one in jobs], np.float64)
+    saved_at = np.array([now if job.saves or job.saved_at is None else job.saved_at for job in jobs], np.float64)
     lost = _resumes_s(jobs, rules) + np.maximum(0.0, now - saved_at)
     return float(lost.min()) if len(jobs) else 0.0
 
 
 def latest_first(jobs: Sequence[RunningJob]) -> Integers:
     """The number of jobs submitted later than each; of equal cost the latest are preempted first."""
-    order = np.lexsort(([-one.job_id for one in jobs], [-one.since for one in jobs]))
+    order = np.lexsort(([-job.job_id for job in jobs], [-job.since for job in jobs]))
     ranks = np.zeros(len(jobs), np.int64)
     ranks[order] = np.arange(len(jobs))
     return ranks

@@ -53,9 +53,9 @@ class TimesliceVictims:
         self._rules = snapshot.policy.scheduling
         self._known = snapshot.qos
         self._jobs = that_give_turns((one for one in snapshot.running if one.preemptor is None), snapshot.qos)
-        self._ids = [one.job_id for one in self._jobs]
+        self._ids = [job.job_id for job in self._jobs]
         ids = {one.job_id for one in there}
-        self._is_there = np.array([one in ids for one in self._ids], np.bool_)
+        self._is_there = np.array([id_ in ids for id_ in self._ids], np.bool_)
         self._waiting: dict[tuple[bool, bool], float] = {}
         """The earliest submission of jobs without victims, by (has used its first quantum, runs on several nodes)."""
 
@@ -96,7 +96,7 @@ class TimesliceVictims:
         already."""
         if not self._waiting:
             return inf
-        stays = np.array([one not in but for one in self._ids], np.bool_)
+        stays = np.array([id_ not in but for id_ in self._ids], np.bool_)
         others = holders_of(that_give_turns(started, self._known), self._rules)
         at = inf
         for key, since in self._waiting.items():

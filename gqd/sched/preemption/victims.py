@@ -41,7 +41,7 @@ def cost_of(job: RunningJob, now: float) -> Cost:
     """The cost of preempting a running job."""
     lost_s = 0.0 if job.saved_at is None else max(0.0, now - job.saved_at)
     gpus = gpus_of(job)
-    cpus = sum(len(one.cpus) for one in job.grants)
+    cpus = sum(len(grant.cpus) for grant in job.grants)
     return Cost(gpus * lost_s, cpus * lost_s, 1)
 
 
@@ -65,10 +65,10 @@ class Candidate:
         return gpus_of(self.job)
 
 
-def as_suspended(one: Candidate) -> Candidate:
+def as_suspended(candidate: Candidate) -> Candidate:
     """The candidate as one that is suspended."""
-    parts = tuple(Part(part.place, part.cpus, part.gpus, 0) for part in one.parts)
-    return replace(one, cost=Cost(0.0, 0.0, 1), parts=parts, parks=True)
+    parts = tuple(Part(part.place, part.cpus, part.gpus, 0) for part in candidate.parts)
+    return replace(candidate, cost=Cost(0.0, 0.0, 1), parts=parts, parks=True)
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ class PlacementQuery:
         """Place the job without these victims; the overlay is restored."""
         self.spent += 1
         checkpoint = self.overlay.checkpoint()
-        for one in victims:
-            for part in one.parts:
+        for victim in victims:
+            for part in victim.parts:
                 self.overlay.give_masks(*part)
         grants = put(self.overlay, self.shape, self.places, waited_s=self.waited_s, qos=self.qos)
         self.overlay.rollback(checkpoint)
@@ -107,7 +107,7 @@ class VictimSet(NamedTuple):
     @property
     def parks(self) -> frozenset[JobId]:
         """The victims that are suspended."""
-        return frozenset(one.job.job_id for one in self.victims if one.parks)
+        return frozenset(victim.job.job_id for victim in self.victims if victim.parks)
 
 
 def choose(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSet | None:
@@ -124,22 +124,22 @@ def choose(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSet |
 
 def _is_covered(wish: PlacementQuery, victims: Iterable[Candidate]) -> bool:
     taken = Counter[str]()
-    for one in victims:
-        taken.update(dict.fromkeys(one.reclaimable_from or (), one.gpus))
+    for victim in victims:
+        taken.update(dict.fromkeys(victim.reclaimable_from or (), victim.gpus))
     return all(count <= wish.reclaimable_from.get(name, 0) for name, count in taken.items())
 
 
 def _within_funds(wish: PlacementQuery, candidates: Sequence[Candidate]) -> list[Candidate]:
     """The cheapest candidates that may all be reclaimed together."""
     chosen: list[Candidate] = []
-    for one in sorted(candidates, key=_in_order):
-        if _is_covered(wish, [*chosen, one]):
-            chosen.append(one)
+    for candidate in sorted(candidates, key=_in_order):
+        if _is_covered(wish, [*chosen, candidate]):
+            chosen.append(candidate)
     return chosen
 
 
-def _in_order(one: Candidate) -> tuple[Cost, int, int]:
-    return one.cost, one.rank, one.job.job_id
+def _in_order(candidate: Candidate) -> tuple[Cost, int, int]:
+    return candidate.cost, candidate.rank, candidate.job.job_id
 
 
 def _cheapest(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSet | None:
@@ -165,11 +165,12 @@ def _cheapest(wish: PlacementQuery, candidates: Sequence[Candidate]) -> VictimSe
 
 def weights_of(candidates: Sequence[Candidate]) -> list[float]:
     """Costs as numbers: GPU-seconds to the millisecond, with the tie-breakers in the lower digits."""
-    cpu_s = sum(one.cost.cpu_s for one in candidates) or 1.0
-    most = max((one.rank for one in candidates), default=0) + 1
+    cpu_s = sum(candidate.cost.cpu_s for candidate in candidates) or 1.0
+    most = max((candidate.rank for candidate in candidates), default=0) + 1
     return [
-        one.cost.gpu_s + MILLI * (one.cost.cpu_s / cpu_s + MILLI * (1.0 + MILLI * one.rank / most) / len(candidates))
-        for one in candidates
+        candidate.cost.gpu_s
+        + MILLI * (candidate.cost.cpu_s / cpu_s + MILLI * (1.0 + MILLI * candidate.rank / most) / len(candidates))
+        for candidate in candidates
     ]
 
 
@@ -194,9 +195,9 @@ def _first_that_suffices(
 def _without_nodes(wish: PlacementQuery, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Drop candidates node by node, those on the most expensive node first, as long as the rest suffices."""
     lost: dict[int, float] = {}
-    for one in candidates:
-        for part in one.parts:
-            lost[part.place] = lost.get(part.place, 0.0) + one.cost.gpu_s + MILLI * one.cost.cpu_s
+    for candidate in candidates:
+        for part in candidate.parts:
+            lost[part.place] = lost.get(part.place, 0.0) + candidate.cost.gpu_s + MILLI * candidate.cost.cpu_s
     left = list(candidates)
     for place in sorted(lost, key=lambda place: (-lost[place], place)):
         fewer = [one for one in left if all(part.place != place for part in one.parts)]

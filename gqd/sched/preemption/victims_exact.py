@@ -199,10 +199,10 @@ class _Search:
     """The maximum number of units for which a node has room."""
 
     def __post_init__(self) -> None:
-        self._most = max((int(one.room.max(initial=0)) for one in self.tables), default=0)
+        self._most = max((int(table.room.max(initial=0)) for table in self.tables), default=0)
         self._spans = np.zeros(len(self.weights), np.int64)
-        for one in self.tables:
-            np.add.at(self._spans, one.victims, 1)
+        for table in self.tables:
+            np.add.at(self._spans, table.victims, 1)
 
     def run(self) -> list[int] | None:
         """Branch and bound over the victims that span nodes."""
@@ -226,8 +226,8 @@ class _Search:
         return None if self.found is None else sorted(self.found)
 
     def _cells_of_deal(self) -> int:
-        nodes: int = sum(one.room.shape[1] for one in self.tables)
-        sets: int = sum(one.room.size for one in self.tables)
+        nodes: int = sum(table.room.shape[1] for table in self.tables)
+        sets: int = sum(table.room.size for table in self.tables)
         if self.shape.unit == "node":
             return sets * (1 + self._most)
         steps: int = self._most * min(nodes, self._most * min(self.shape.nodes_max, self.shape.units))
@@ -243,7 +243,7 @@ class _Search:
         """
         weights = self._split(going, staying)
         self.cells += self._cells_of_deal()
-        options = [one.cheapest(weights, self._most) for one in self.tables]
+        options = [table.cheapest(weights, self._most) for table in self.tables]
         costs = np.concatenate([costs for costs, _ in options]) if options else np.zeros((0, 1))
         units = _dealt_out(self.shape, costs)
         if units is None:
@@ -255,7 +255,7 @@ class _Search:
         cost = float(self.weights[sorted(victims)].sum())
         if self._is_better(cost):
             self.best, self.found = cost, frozenset(victims)
-        halves = {one for one in victims if one not in going and self._spans[one] > 1}
+        halves = {victim for victim in victims if victim not in going and self._spans[victim] > 1}
         return _Dealt(bound, frozenset(victims), frozenset(halves))
 
     def _chosen(self, options: Iterable[Integers], units: Integers) -> set[int]:

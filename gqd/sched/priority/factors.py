@@ -210,18 +210,22 @@ def columns_of(cluster: Cluster, policy: Policy, now: float) -> Columns:
 
 def fair_shares(members: Iterable[Member], cluster: Cluster, now: float) -> list[float]:
     users = fair_tree(cluster, now).users
-    return [users[one].fair_share if one in users else 1.0 for one in members]
+    return [users[member].fair_share if member in users else 1.0 for member in members]
 
 
 def dues(members: Iterable[Member], cluster: Cluster, now: float) -> list[float]:
     band_of = bands(cluster, now)
-    return [1.0 - band_of.get(one, 0) / (BANDS - 1) for one in members]
+    return [1.0 - band_of.get(member, 0) / (BANDS - 1) for member in members]
 
 
 def totals_of(cluster: Cluster) -> tuple[int, int, int]:
     """(nodes, CPUs, GPUs) of the whole cluster."""
     inventories = [node.inventory for node in cluster.nodes.values()]
-    return len(inventories), sum(one.cpus for one in inventories), sum(len(one.gpus) for one in inventories)
+    return (
+        len(inventories),
+        sum(inventory.cpus for inventory in inventories),
+        sum(len(inventory.gpus) for inventory in inventories),
+    )
 
 
 def _by_code(values: Sequence[float], codes: Integers) -> Floats:

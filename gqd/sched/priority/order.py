@@ -59,7 +59,9 @@ def order_of(cluster: Cluster, policy: Policy, now: float, limits: LimitView) ->
     long queue also all jobs that are certainly over a limit.
     """
     queue = cluster.queue
-    is_up = _is_one_of(queue.partitions, {one.name for one in policy.partitions if one.is_up}.__contains__)
+    is_up = _is_one_of(
+        queue.partitions, {partition.name for partition in policy.partitions if partition.is_up}.__contains__
+    )
     is_ready = (queue.integers("is_open") > 0) & (queue.floats("begin_at") <= now)
     if not is_up.all():
         is_ready &= is_up[queue.integers("partition")]

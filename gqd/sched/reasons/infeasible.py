@@ -122,7 +122,7 @@ def _fitting(node: NodeFacts, shape: Shape) -> int:
 def _no_such_gpus(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
     types = sorted({gpu_type for node in facts for gpu_type, mask in node.gpu_types if mask})
     if shape.gpu_type and shape.gpu_type not in types:
-        have = f"there are {', '.join(f'`{one}`' for one in types)}" if types else "the nodes have no GPUs"
+        have = f"there are {', '.join(f'`{type_}`' for type_ in types)}" if types else "the nodes have no GPUs"
         return Infeasible(why=f"no node that it may use has GPUs of type `{shape.gpu_type}`", hint=have)
     if shape.min_gpu_mem_mib and types and not any(_fitting(node, shape) for node in facts):
         of_type = [(node, node.type_mask(shape.gpu_type)) for node in facts]
@@ -180,10 +180,10 @@ def _not_at_once(nodes: tuple[NodeFacts, ...], shape: Shape, eligible: list[int]
 def _too_few_of_a_kind(facts: list[NodeFacts], shape: Shape) -> Infeasible | None:
     """The refusal of ``a*4`` where only three nodes have `a`, or of ``[a|b]`` where neither kind has enough nodes."""
     constraint = constraint_of(shape.constraint)
-    for one in constraint.counts:
-        have = sum(meets(node, one.operand) for node in facts)
-        if have < one.nodes:
-            why = f"--constraint={shape.constraint} wants {counted(one.nodes, 'nodes')} of a kind; there are {have}"
+    for count in constraint.counts:
+        have = sum(meets(node, count.operand) for node in facts)
+        if have < count.nodes:
+            why = f"--constraint={shape.constraint} wants {counted(count.nodes, 'nodes')} of a kind; there are {have}"
             return Infeasible(why=why, hint=f"ask for at most {have} of them")
     most = max((sum(meets(node, kind) for node in facts) for kind in constraint.kinds), default=ANY_NUMBER)
     if most < shape.nodes_min:

@@ -101,7 +101,9 @@ def _out_of_licenses(
     snapshot: Snapshot, overlay: Overlay, job: PendingJob, available: Places, running: Sequence[RunningJob]
 ) -> OutOfLicenses | None:
     free = overlay.free_licenses
-    short = [] if free is None else [one for one in job.shape.licenses if one[1] > free.get(one[0], 0)]
+    short = (
+        [] if free is None else [license_ for license_ in job.shape.licenses if license_[1] > free.get(license_[0], 0)]
+    )
     if not short or too_many_licenses(snapshot.policy, job.shape) is not None:
         return None  # what the cluster has not is no matter of waiting
     if place(overlay, job.shape._replace(licenses=()), available) is None:

@@ -99,7 +99,7 @@ class AvailabilityProfile:
         self.kept.append(ReservedGrants(*span, self.known(grants)))
 
     def known(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
-        return tuple(one for one in grants if one.node in self.places)
+        return tuple(grant for grant in grants if grant.node in self.places)
 
     def earliest(self, shape: Shape, candidates: list[int], span: Span, until: float) -> Span | None:
         """The first span of the same length that begins later, at `until` at the latest; None if there is none."""
@@ -158,8 +158,8 @@ def with_shares(request: ResourceRequest, nodes: Iterable[NodeFacts], min_share:
         return request
     fitting = [node for node in nodes if node.fitting_mask(request.gpu_type, request.min_gpu_mem_mib or 0)]
     shares = [_share(node, min_share) for node in fitting]
-    cpus = min((one.cpus for one in shares), default=Fraction(0))
-    memory_mib = min((one.memory_mib for one in shares), default=0)
+    cpus = min((share.cpus for share in shares), default=Fraction(0))
+    memory_mib = min((share.memory_mib for share in shares), default=0)
     if (request.cpus_per_gpu, request.cpus_per_task, request.ntasks) == (None, None, None):
         # Nodes with fewer CPUs than GPUs: so many CPUs in all, as tasks of one CPU.
         ntasks = max(1, floor(cpus * request.gpus)) if cpus < 1 and request.gpus else None
@@ -254,10 +254,10 @@ def joined(kept: Sequence[Grant], more: Sequence[Grant]) -> tuple[Grant, ...]:
     return tuple(by_node.values())
 
 
-def _both(one: Grant, other: Grant) -> Grant:
+def _both(grant: Grant, other: Grant) -> Grant:
     return msgspec.structs.replace(
-        one,
-        cpus=tuple(sorted((*one.cpus, *other.cpus))),
-        gpus=tuple(sorted((*one.gpus, *other.gpus))),
-        memory_mib=one.memory_mib + other.memory_mib,
+        grant,
+        cpus=tuple(sorted((*grant.cpus, *other.cpus))),
+        gpus=tuple(sorted((*grant.gpus, *other.gpus))),
+        memory_mib=grant.memory_mib + other.memory_mib,
     )

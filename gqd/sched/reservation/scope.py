@@ -65,11 +65,11 @@ def _in_force(snapshot: Snapshot) -> list[ReservedOccurrence]:
     return sorted(there, key=lambda one: (-one.end_at, one.name, one.number))
 
 
-def _take_left(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> tuple[Grant, ...]:
+def _take_left(books: Overlay, snapshot: Snapshot, occurrence: ReservedOccurrence) -> tuple[Grant, ...]:
     """Take the unused part of the occurrence from `books` and return it as grants."""
-    counts = _left_of(books, snapshot, one)
+    counts = _left_of(books, snapshot, occurrence)
     left = []
-    for grant in one.grants:
+    for grant in occurrence.grants:
         place = books.node_table.index_of.get(grant.node)
         if place is None:
             continue
@@ -79,7 +79,7 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> t
             gpus=lowest(mask_of(grant.gpus) & books.free_gpus[place], None),
             memory_mib=counts.get(memory_item(place), 0),
             resources=tuple(
-                Amount(each.name, count) for each in grant.resources if (count := counts[each.name, place])
+                Amount(resource.name, count) for resource in grant.resources if (count := counts[resource.name, place])
             ),
         )
         if part.cpus or part.gpus or part.memory_mib or part.resources:
@@ -88,31 +88,31 @@ def _take_left(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> t
     return tuple(left)
 
 
-def _left_of(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
+def _left_of(books: Overlay, snapshot: Snapshot, occurrence: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts (without licences) that the occurrence reserves and jobs inside do not use."""
     places = books.node_table.index_of
-    held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
+    held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, occurrence) for grant in job.grants))
     return {
         item: min(max(0, count - held.get(item, 0)), max(0, free_amount(books, item)))
-        for item, count in scalar_items(places, one.grants).items()
+        for item, count in scalar_items(places, occurrence.grants).items()
     }
 
 
 def _with_lent_apart(
-    running: Iterable[RunningJob], one: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]
+    running: Iterable[RunningJob], occurrence: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]
 ) -> list[RunningJob]:
     """Split borrowing jobs: the part that belongs to the occurrence becomes a pseudo job."""
     told = []
     for job in running:
-        own, rest = _parts_of(job, one, lacking, places)
+        own, rest = _parts_of(job, occurrence, lacking, places)
         if rest:
             told.append(replace(job, grants=rest) if own else job)
         if own:
-            told.append(_as_kept(job, own, one))
+            told.append(_as_kept(job, own, occurrence))
     return told
 
 
-def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: ReservedOccurrence) -> RunningJob:
+def _as_kept(job: RunningJob, grants: tuple[Grant, ...], occurrence: ReservedOccurrence) -> RunningJob:
     """A pseudo job for the part of a borrowing job that belongs to the occurrence; no real job has its id."""
     return RunningJob(
         job_id=JobId(-_LENT_FROM - job.job_id),
@@ -121,16 +121,16 @@ def _as_kept(job: RunningJob, grants: tuple[Grant, ...], one: ReservedOccurrence
         ends_at=job.ends_at,
         is_stranded=job.is_stranded,
         began_at=job.began_at,
-        reservation=one.name,
-        occurrence=one.number,
+        reservation=occurrence.name,
+        occurrence=occurrence.number,
     )
 
 
-def _lacking(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
+def _lacking(books: Overlay, snapshot: Snapshot, occurrence: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts of the occurrence that jobs inside do not use and other jobs have borrowed."""
     places = books.node_table.index_of
-    held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, one) for grant in job.grants))
-    wanted = {item: most - held.get(item, 0) for item, most in scalar_items(places, one.grants).items()}
+    held = scalar_items(places, (grant for job in snapshot.running if _is_in(job, occurrence) for grant in job.grants))
+    wanted = {item: most - held.get(item, 0) for item, most in scalar_items(places, occurrence.grants).items()}
     there = {item: max(0, free_amount(books, item)) for item in wanted}
     return {item: most - there[item] for item, most in wanted.items() if most > there[item]}
 
@@ -138,12 +138,14 @@ def _lacking(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dic
 _Parts: TypeAlias = tuple[tuple[Grant, ...], tuple[Grant, ...]]
 
 
-def _parts_of(job: RunningJob, one: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]) -> _Parts:
+def _parts_of(
+    job: RunningJob, occurrence: ReservedOccurrence, lacking: dict[Item, int], places: Mapping[str, int]
+) -> _Parts:
     """Split a borrower's grants into (the occurrence's part, the rest); scalar amounts are subtracted from
     `lacking`."""
     if not job.is_borrowing:
         return (), job.grants
-    kept = {grant.node: grant for grant in one.grants if grant.node in places}
+    kept = {grant.node: grant for grant in occurrence.grants if grant.node in places}
     pairs = [
         _apart(grant, kept[grant.node], lacking, places[grant.node]) if grant.node in kept else (None, grant)
         for grant in job.grants
@@ -153,21 +155,25 @@ def _parts_of(job: RunningJob, one: ReservedOccurrence, lacking: dict[Item, int]
 
 def _apart(grant: Grant, kept: Grant, lacking: dict[Item, int], place: int) -> tuple[Grant | None, Grant | None]:
     memory_mib = _taken_off(lacking, memory_item(place), grant.memory_mib)
-    resources = {one.name: _taken_off(lacking, (one.name, place), one.count) for one in grant.resources}
+    resources = {
+        resource.name: _taken_off(lacking, (resource.name, place), resource.count) for resource in grant.resources
+    }
     own = Grant(
         node=grant.node,
-        cpus=tuple(one for one in grant.cpus if one in kept.cpus),
-        gpus=tuple(one for one in grant.gpus if one in kept.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu in kept.cpus),
+        gpus=tuple(gpu for gpu in grant.gpus if gpu in kept.gpus),
         memory_mib=memory_mib,
         resources=tuple(Amount(name, count) for name, count in resources.items() if count),
     )
     rest = Grant(
         node=grant.node,
-        cpus=tuple(one for one in grant.cpus if one not in kept.cpus),
-        gpus=tuple(one for one in grant.gpus if one not in kept.gpus),
+        cpus=tuple(cpu for cpu in grant.cpus if cpu not in kept.cpus),
+        gpus=tuple(gpu for gpu in grant.gpus if gpu not in kept.gpus),
         memory_mib=grant.memory_mib - memory_mib,
         resources=tuple(
-            Amount(one.name, count) for one in grant.resources if (count := one.count - resources[one.name])
+            Amount(resource.name, count)
+            for resource in grant.resources
+            if (count := resource.count - resources[resource.name])
         ),
         licenses=grant.licenses,
     )
@@ -185,8 +191,8 @@ def _has_any(grant: Grant) -> bool:
     return bool(grant.cpus or grant.gpus or grant.memory_mib or grant.resources or grant.licenses)
 
 
-def _is_in(job: RunningJob, one: ReservedOccurrence) -> bool:
-    return bool(job.reservation) and (job.reservation, job.occurrence) == (one.name, one.number)
+def _is_in(job: RunningJob, occurrence: ReservedOccurrence) -> bool:
+    return bool(job.reservation) and (job.reservation, job.occurrence) == (occurrence.name, occurrence.number)
 
 
 def _ending_with(running: Iterable[RunningJob], in_force: Sequence[ReservedOccurrence]) -> Iterator[RunningJob]:
@@ -220,19 +226,21 @@ def active(snapshot: Snapshot) -> list[ReservedOccurrence]:
     return [one for one in snapshot.booked if one.is_active(snapshot.now)]
 
 
-def inside(snapshot: Snapshot, one: ReservedOccurrence) -> Snapshot:
+def inside(snapshot: Snapshot, occurrence: ReservedOccurrence) -> Snapshot:
     """The snapshot inside an occurrence: its resources and the jobs that may use them."""
     books = Overlay.of(snapshot)
-    own = _left_of(books, snapshot, one)
-    coming = _coming_back(books, snapshot, one)
+    own = _left_of(books, snapshot, occurrence)
+    coming = _coming_back(books, snapshot, occurrence)
     for other in _in_force(snapshot):
-        if other is not one:
+        if other is not occurrence:
             _take_left(books, snapshot, other)
     kept = {
-        books.node_table.index_of[grant.node]: grant for grant in one.grants if grant.node in books.node_table.index_of
+        books.node_table.index_of[grant.node]: grant
+        for grant in occurrence.grants
+        if grant.node in books.node_table.index_of
     }
     places = sorted(kept)
-    pending, columns = _for_whom(snapshot, one)
+    pending, columns = _for_whom(snapshot, occurrence)
     return replace(
         snapshot,
         nodes=tuple(_part(snapshot.nodes[place], kept[place]) for place in places),
@@ -249,12 +257,12 @@ def inside(snapshot: Snapshot, one: ReservedOccurrence) -> Snapshot:
         since=tuple(snapshot.since[place] for place in places) if snapshot.since else (),
         pending=pending,
         columns=columns,
-        running=list(_within(snapshot.running, one, coming, books.node_table.index_of)),
+        running=list(_within(snapshot.running, occurrence, coming, books.node_table.index_of)),
         kept_back=(),
-        protected=tuple(told for told in snapshot.protected if told.reservation == one.name),
+        protected=tuple(told for told in snapshot.protected if told.reservation == occurrence.name),
         resumes_at=None,
-        booked=tuple(_after(one, snapshot)) if one.is_flex else (),
-        inside=one,
+        booked=tuple(_after(occurrence, snapshot)) if occurrence.is_flex else (),
+        inside=occurrence,
     )
 
 
@@ -278,10 +286,10 @@ def _is_whole(node: NodeFacts, grant: Grant) -> bool:
     return mask_of(grant.cpus) == node.cpu_mask and not node.gpu_mask & ~mask_of(grant.gpus)
 
 
-def _coming_back(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) -> dict[Item, int]:
+def _coming_back(books: Overlay, snapshot: Snapshot, occurrence: ReservedOccurrence) -> dict[Item, int]:
     """Scalar amounts that return to the occurrence when all borrowers are gone."""
-    more = _lacking(books, snapshot, one)
-    for grant in one.grants:
+    more = _lacking(books, snapshot, occurrence)
+    for grant in occurrence.grants:
         place = books.node_table.index_of.get(grant.node)
         if place is None:
             continue
@@ -293,16 +301,16 @@ def _coming_back(books: Overlay, snapshot: Snapshot, one: ReservedOccurrence) ->
 
 
 def _within(
-    running: Iterable[RunningJob], one: ReservedOccurrence, coming: dict[Item, int], places: Mapping[str, int]
+    running: Iterable[RunningJob], occurrence: ReservedOccurrence, coming: dict[Item, int], places: Mapping[str, int]
 ) -> Iterator[RunningJob]:
     """Running jobs reduced to the occurrence's resources; memory of jobs from outside counts only if it is borrowed."""
-    kept = {grant.node: grant for grant in one.grants}
+    kept = {grant.node: grant for grant in occurrence.grants}
     for job in running:
         if job.is_borrowing:
-            if lent := _parts_of(job, one, coming, places)[0]:
+            if lent := _parts_of(job, occurrence, coming, places)[0]:
                 yield replace(job, grants=lent)
             continue
-        is_own = _is_in(job, one)
+        is_own = _is_in(job, occurrence)
         parts = [part for grant in job.grants if (part := _common(grant, kept.get(grant.node), is_own)) is not None]
         if len(parts) == len(job.grants) and all(map(Grant.__eq__, parts, job.grants)):
             yield job
@@ -322,21 +330,21 @@ def _common(grant: Grant, kept: Grant | None, is_own: bool) -> Grant | None:
     return Grant(node=grant.node, cpus=tuple(sorted(cpus)), gpus=tuple(sorted(gpus)), memory_mib=memory_mib)
 
 
-def _after(one: ReservedOccurrence, snapshot: Snapshot) -> Iterator[ReservedOccurrence]:
+def _after(occurrence: ReservedOccurrence, snapshot: Snapshot) -> Iterator[ReservedOccurrence]:
     """Later reservations and guaranteed starts on the same resources, as windows for jobs that run past the
     occurrence's end."""
-    own = {grant.node: grant for grant in one.grants}
+    own = {grant.node: grant for grant in occurrence.grants}
     promised = [
-        replace(one, name="", number=told.job_id, clear_at=told.starts_at, end_at=told.until, grants=told.grants)
+        replace(occurrence, name="", number=told.job_id, clear_at=told.starts_at, end_at=told.until, grants=told.grants)
         for told in snapshot.protected
-        if told.is_promise and told.reservation != one.name
+        if told.is_promise and told.reservation != occurrence.name
     ]
     to_come = nextafter(snapshot.now, inf)
     for other in (*snapshot.booked, *promised):
         parts = (_part_after(grant, own.get(grant.node)) for grant in other.grants)
         grants = tuple(part for part in parts if part is not None)
-        if grants and other is not one and other.end_at > one.end_at:
-            least = one.end_at if other.name in (one.name, "") else to_come
+        if grants and other is not occurrence and other.end_at > occurrence.end_at:
+            least = occurrence.end_at if other.name in (occurrence.name, "") else to_come
             yield replace(other, clear_at=max(other.clear_at, least), grants=grants)
 
 
@@ -355,16 +363,18 @@ def _part_after(grant: Grant, kept: Grant | None) -> Grant | None:
 # ── whom it is for ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _for_whom(snapshot: Snapshot, one: ReservedOccurrence) -> tuple[PendingJobs, PendingColumns]:
+def _for_whom(snapshot: Snapshot, occurrence: ReservedOccurrence) -> tuple[PendingJobs, PendingColumns]:
     """The pending jobs that name the occurrence's reservation; of a magnetic one also jobs of its users that name
     none."""
     columns = columns_in(snapshot)
     names = columns.reservations
-    chosen = columns.reservation == (names.index(one.name) if one.name in names else -1)
-    if one.is_magnetic:
+    chosen = columns.reservation == (names.index(occurrence.name) if occurrence.name in names else -1)
+    if occurrence.is_magnetic:
         chosen |= columns.reservation == 0
     accounts = snapshot.limits.accounts
-    may = np.array([one.is_for(user, account_path(accounts, account)) for user, account in columns.members], np.bool_)
+    may = np.array(
+        [occurrence.is_for(user, account_path(accounts, account)) for user, account in columns.members], np.bool_
+    )
     if len(chosen):
         chosen &= may[columns.member]
     places = np.flatnonzero(chosen)

@@ -61,7 +61,7 @@ class ReservationWindow:
 
 
 def masks_of(places: Mapping[str, int], grants: Iterable[Grant]) -> dict[int, tuple[int, int]]:
-    return {places[one.node]: (mask_of(one.cpus), mask_of(one.gpus)) for one in grants if one.node in places}
+    return {places[grant.node]: (mask_of(grant.cpus), mask_of(grant.gpus)) for grant in grants if grant.node in places}
 
 
 def windows_of(
@@ -101,7 +101,7 @@ class AdvancedWindow:
 def advanced_windows(windows: Iterable[ReservationWindow], limit_s: float, expected_s: float) -> list[AdvancedWindow]:
     """The windows as a job with this limit meets them in a search by its expected run time."""
     by_s = 0.0 if limit_s == expected_s else limit_s - expected_s
-    return [AdvancedWindow(one.at - by_s, one.until, one.grants) for one in windows]
+    return [AdvancedWindow(window.at - by_s, window.until, window.grants) for window in windows]
 
 
 # ── who names a reservation ───────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ def named_by(job: NamingJob, booked: Iterable[ReservedOccurrence], path: Sequenc
 
 def named_wait(named: NamedReservation, user: str, time_limit_s: int | None, now: float) -> Wait | None:
     """Why the job may not start now; None: it may, as far as its reservation goes."""
-    own = [one for one in named.spans if one.end_at > now]
+    own = [span for span in named.spans if span.end_at > now]
     if not own:
         return NotInReservation(name=named.name, why="that has ended or was deleted", is_gone=True)
     if not named.is_for_it:
@@ -182,8 +182,8 @@ def as_told_before(name: str, wait: Wait | None) -> Wait:
             return NotInReservation(name=name, why="that is over before it could start there", is_late=True)
 
 
-def _room_s(one: Span, now: float) -> float:
-    return one.closes_at - max(now, one.begin_at)
+def _room_s(span: Span, now: float) -> float:
+    return span.closes_at - max(now, span.begin_at)
 
 
 def is_too_long(job: NamingJob, inside: ReservedOccurrence, now: float) -> bool:
@@ -208,9 +208,9 @@ def as_told_inside(job: NamingJob, wait: Wait, inside: ReservedOccurrence) -> Wa
             return wait
 
 
-def _kept(one: ReservedOccurrence) -> str:
-    gpus = gpus_in(one.grants)
-    return f"what that keeps ({counted(gpus, 'GPUs') if gpus else counted(len(one.grants), 'nodes')})"
+def _kept(occurrence: ReservedOccurrence) -> str:
+    gpus = gpus_in(occurrence.grants)
+    return f"what that keeps ({counted(gpus, 'GPUs') if gpus else counted(len(occurrence.grants), 'nodes')})"
 
 
 def named_reservations(snapshot: Snapshot, job: PendingJob, booked: Iterable[ReservedOccurrence]) -> NamedReservation:

@@ -50,7 +50,7 @@ def rows_of(cells: Sequence[Cell]) -> Rows:
 
 def packed(cells: Sequence[Cell]) -> bytes:
     """The rows of `ReleaseRows` for these cells as bytes, so that hundreds of releases can be joined at once."""
-    return np.array([(one[0], one[1].bit_count(), one[3], one[2] & _BITS) for one in cells], np.int64).tobytes()
+    return np.array([(cell[0], cell[1].bit_count(), cell[3], cell[2] & _BITS) for cell in cells], np.int64).tobytes()
 
 
 _ROW = len(packed([(0, 0, 0, 0)]))

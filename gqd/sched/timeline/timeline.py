@@ -144,8 +144,8 @@ class Timeline:
         self.overlay = overlay
         self._places = places
         self._now = now
-        self.endings = sorted([one for one in endings if one.at < inf], key=_at)
-        self._instants = [one.at for one in self.endings]
+        self.endings = sorted([ending for ending in endings if ending.at < inf], key=_at)
+        self._instants = [ending.at for ending in self.endings]
         self._sums: ReleaseRows | None = None
         self._cells_of: dict[int, _Taken] = {}
         """Resources of windows, by the identity of their grants, which are kept here so that the identity stays
@@ -172,7 +172,7 @@ class Timeline:
             met = _met(at, at + length_s, windows)
             if (grants := search.placed(count, at, met)) is not None:
                 return EarliestFit(at, grants, search.profile(count))
-            closes_at = min((one.until for one in windows if at < one.until), default=inf)
+            closes_at = min((window.until for window in windows if at < window.until), default=inf)
             sooner = search.next(count, bisect_left(self._instants, closes_at), met)
             if sooner is not None:
                 at = max(at, self.endings[sooner - 1].at)
@@ -246,7 +246,7 @@ class Timeline:
         taken = [(one.at, one.until, self._items_of(one)) for one in met]
         last = max((opens_at for opens_at, _, items in taken if items), default=at)
         if last > at:  # what was given back until then is there for them
-            gone = (one for one in self.endings[count : self.ended(last)] if one.at > at)
+            gone = (ending for ending in self.endings[count : self.ended(last)] if ending.at > at)
             for item, low in lowest_levels(at, taken, ((one.at, self._items(one)) for one in gone)).items():
                 set_free_amount(left, item, free_amount(profile, item) + low)
         return left
@@ -264,7 +264,7 @@ class Timeline:
     @property
     def sums(self) -> ReleaseRows:
         if self._sums is None:
-            self._sums = ReleaseRows.of([one.packed for one in self.endings])
+            self._sums = ReleaseRows.of([ending.packed for ending in self.endings])
         return self._sums
 
     def ended(self, at: float) -> int:
@@ -280,9 +280,9 @@ class Timeline:
         return profile
 
     def give_back(self, profile: Overlay, low: int, high: int) -> None:
-        profile.give_back_cells([cell for one in self.endings[low:high] for cell in one.cells])
-        for one in self.endings[low:high]:
-            for grant in one.extras:
+        profile.give_back_cells([cell for ending in self.endings[low:high] for cell in ending.cells])
+        for ending in self.endings[low:high]:
+            for grant in ending.extras:
                 if (where := self._places.get(grant.node)) is not None:
                     profile.give_back(where, grant)
 
@@ -383,13 +383,15 @@ class _Search:
 
 def cells_of(places: dict[str, int], grants: Iterable[Grant]) -> tuple[Cell, ...]:
     return tuple(
-        (places[one.node], mask_of(one.cpus), mask_of(one.gpus), one.memory_mib) for one in grants if one.node in places
+        (places[grant.node], mask_of(grant.cpus), mask_of(grant.gpus), grant.memory_mib)
+        for grant in grants
+        if grant.node in places
     )
 
 
 def release_of(at: float, places: dict[str, int], grants: tuple[Grant, ...]) -> Release:
     cells = cells_of(places, grants)
-    if any(one.resources or one.licenses for one in grants):
+    if any(grant.resources or grant.licenses for grant in grants):
         return Release(at, (), grants, packed(cells))
     return Release(at, cells, (), packed(cells))
 
@@ -406,7 +408,7 @@ def beside(profile: Overlay, places: dict[str, int], at: float, until: float, wi
 
 
 def _met(at: float, until: float, windows: Iterable[Window]) -> list[Window]:
-    return [one for one in windows if one.at < until and one.until > at]
+    return [window for window in windows if window.at < until and window.until > at]
 
 
 def earliest_fit(

@@ -47,10 +47,10 @@ def take_crontab_blobs(
     """`take_blobs` for every entry of a crontab."""
     jobs: list[CronJob] = []
     blobs: dict[str, bytes] = {}
-    for one in crontab.jobs:
-        asked = Submit(spec=one.entry.spec, script=one.script, environment=one.environment)
+    for job in crontab.jobs:
+        asked = Submit(spec=job.entry.spec, script=job.script, environment=job.environment)
         bare, named = take_blobs(asked, script_limit, environment_limit)
-        jobs.append(CronJob(entry=msgspec.structs.replace(one.entry, spec=bare.spec)))
+        jobs.append(CronJob(entry=msgspec.structs.replace(job.entry, spec=bare.spec)))
         blobs |= named
     return msgspec.structs.replace(crontab, jobs=tuple(jobs)), blobs
 

@@ -36,12 +36,12 @@ SCRIPT_DIGEST = hashlib.sha256(SCRIPT).hexdigest()
 Send = Callable[[NotifySettings, SendNotice], None]
 
 
-def send_now(settings: NotifySettings, one: SendNotice) -> None:
+def send_now(settings: NotifySettings, notice: SendNotice) -> None:
     """Deliver one notice, in a thread; raises `NotDelivered`."""
-    if one.kind == MAIL:
-        mail.send(settings, one.user, one.to, one.body)
+    if notice.kind == MAIL:
+        mail.send(settings, notice.user, notice.to, notice.body)
     else:
-        webhook.post(settings, one.kind, one.to, one.body)
+        webhook.post(settings, notice.kind, notice.to, notice.body)
 
 
 class Notifier:
@@ -54,36 +54,36 @@ class Notifier:
         self._send = send
         self._is_closed = False
 
-    def take(self, one: SendNotice) -> None:
+    def take(self, notice: SendNotice) -> None:
         """Begin one delivery; its result goes into the inbox."""
-        if one.kind == COMMAND:
-            self._take_command(one)
+        if notice.kind == COMMAND:
+            self._take_command(notice)
             return
         loop = asyncio.get_running_loop()
-        name = f"notice-{one.notice_id}"
-        threading.Thread(target=self._deliver, args=(loop, one), name=name, daemon=True).start()
+        name = f"notice-{notice.notice_id}"
+        threading.Thread(target=self._deliver, args=(loop, notice), name=name, daemon=True).start()
 
     def close(self) -> None:
         """Report no further results; threads that run end by themselves, or with the process."""
         self._is_closed = True
 
-    def _take_command(self, one: SendNotice) -> None:
+    def _take_command(self, notice: SendNotice) -> None:
         try:
-            peer = self._owner(one)
+            peer = self._owner(notice)
         except Refusal as refusal:
-            self._report(one, refusal.message, is_final=True)
+            self._report(notice, refusal.message, is_final=True)
             return
-        command = NoticeCommand(notice_id=one.notice_id, peer=peer, script_digest=SCRIPT_DIGEST)
+        command = NoticeCommand(notice_id=notice.notice_id, peer=peer, script_digest=SCRIPT_DIGEST)
         self._inbox.put(command, {SCRIPT_DIGEST: SCRIPT})
 
-    def _owner(self, one: SendNotice) -> Peer:
-        return self._users.enrolled(one.user, one.uid, "", "")
+    def _owner(self, notice: SendNotice) -> Peer:
+        return self._users.enrolled(notice.user, notice.uid, "", "")
 
-    def _deliver(self, loop: asyncio.AbstractEventLoop, one: SendNotice) -> None:
+    def _deliver(self, loop: asyncio.AbstractEventLoop, notice: SendNotice) -> None:
         """Deliver one notice and report the result; runs in a thread of its own."""
         why, is_final = "", False
         try:
-            self._send(self.settings, one)
+            self._send(self.settings, notice)
         except NotDelivered as failure:
             why, is_final = str(failure) or "not delivered", failure.is_final
         except Exception as error:  # after any error the queue continues, and the owner sees the reason
@@ -91,13 +91,13 @@ class Notifier:
             why = f"{type(error).__name__}: {error}"
         if not self._is_closed:
             try:
-                loop.call_soon_threadsafe(self._report, one, why, is_final)
+                loop.call_soon_threadsafe(self._report, notice, why, is_final)
             except RuntimeError:  # the loop has closed; after the restart the notice is sent again
                 return
 
-    def _report(self, one: SendNotice, why: str, is_final: bool = False) -> None:
+    def _report(self, notice: SendNotice, why: str, is_final: bool = False) -> None:
         if why:
-            fields = {"notice": one.notice_id, "attempt": one.attempt}
-            LOG.warning("a notice to %s was not delivered: %s", one.user, why, extra={"fields": fields})
+            fields = {"notice": notice.notice_id, "attempt": notice.attempt}
+            LOG.warning("a notice to %s was not delivered: %s", notice.user, why, extra={"fields": fields})
         if not self._is_closed:
-            self._inbox.put(NoticeReported(notice_id=one.notice_id, why=why, is_final=is_final))
+            self._inbox.put(NoticeReported(notice_id=notice.notice_id, why=why, is_final=is_final))

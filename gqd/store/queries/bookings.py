@@ -64,8 +64,8 @@ def past_occurrences(
     return found
 
 
-def _is_past(one: Occurrence, since: float) -> bool:
-    return one.ended_at is not None and one.ended_at >= since
+def _is_past(occurrence: Occurrence, since: float) -> bool:
+    return occurrence.ended_at is not None and occurrence.ended_at >= since
 
 
 def with_past(current: Sequence[ReservationInfo], past: Sequence[ReservationInfo], limit: int) -> Reservations:
@@ -104,14 +104,14 @@ def usage_of(occurrences: Iterable[Row], query: QueryBookings) -> list[BookingUs
     return found
 
 
-def _usage(owner: str, one: Occurrence) -> BookingUsage:
-    kept_s = min(one.ended_at or one.end_at, one.end_at) - one.begin_at
+def _usage(owner: str, occurrence: Occurrence) -> BookingUsage:
+    kept_s = min(occurrence.ended_at or occurrence.end_at, occurrence.end_at) - occurrence.begin_at
     return BookingUsage(
         user=owner,
         occurrences=1,
-        no_shows=1 if one.state is OccurrenceState.RELEASED else 0,
-        booked_gpu_s=kept_s * gpus_in(one.grants),
-        used_gpu_s=one.used_gpu_s,
+        no_shows=1 if occurrence.state is OccurrenceState.RELEASED else 0,
+        booked_gpu_s=kept_s * gpus_in(occurrence.grants),
+        used_gpu_s=occurrence.used_gpu_s,
     )
 
 
@@ -124,11 +124,11 @@ def by_user(usage: Iterable[BookingUsage]) -> tuple[BookingUsage, ...]:
     return tuple(sorted(sums.values(), key=lambda one: (-one.booked_gpu_s, one.user)))
 
 
-def _sum(one: BookingUsage, other: BookingUsage) -> BookingUsage:
+def _sum(usage: BookingUsage, other: BookingUsage) -> BookingUsage:
     return BookingUsage(
-        user=one.user,
-        occurrences=one.occurrences + other.occurrences,
-        no_shows=one.no_shows + other.no_shows,
-        booked_gpu_s=one.booked_gpu_s + other.booked_gpu_s,
-        used_gpu_s=one.used_gpu_s + other.used_gpu_s,
+        user=usage.user,
+        occurrences=usage.occurrences + other.occurrences,
+        no_shows=usage.no_shows + other.no_shows,
+        booked_gpu_s=usage.booked_gpu_s + other.booked_gpu_s,
+        used_gpu_s=usage.used_gpu_s + other.used_gpu_s,
     )

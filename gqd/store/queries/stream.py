@@ -100,7 +100,9 @@ def _shown(kind: str, body: str) -> str:
     for said in (shown.get("spec"), shown.get("booking")):
         if isinstance(said, dict) and "notify" in said:
             targets = said["notify"]
-            said["notify"] = [{**one, "to": host_only(one.get("kind", ""), one.get("to", ""))} for one in targets]
+            said["notify"] = [
+                {**target, "to": host_only(target.get("kind", ""), target.get("to", ""))} for target in targets
+            ]
     return msgspec.json.encode(shown).decode()
 
 

@@ -62,7 +62,9 @@ def _entry(cluster: Cluster, key: EntryKey) -> Entry | None:
 def crontab_upserts(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
     entries = [(key, entry) for key in changes.cron_entries if (entry := _entry(cluster, key)) is not None]
     return {
-        "crontabs": tuple([crontab_row(cluster.crontabs[one]) for one in changes.crontabs if one in cluster.crontabs]),
+        "crontabs": tuple(
+            [crontab_row(cluster.crontabs[crontab]) for crontab in changes.crontabs if crontab in cluster.crontabs]
+        ),
         "cron_entries": tuple([entry_row(key, entry) for key, entry in entries]),
     }
 

@@ -64,7 +64,7 @@ def upserts(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
     outbox = cluster.outbox
     told = [(job_id, outbox.told[job_id]) for job_id in changes.told_jobs if job_id in outbox.told]
     return {
-        "notices": tuple([notice_row(one) for one in changes.notices.values()]),
+        "notices": tuple([notice_row(notice) for notice in changes.notices.values()]),
         "told_jobs": tuple([(job_id, msgspec.json.encode(of_job).decode()) for job_id, of_job in told]),
         "dropped_notices": tuple([(u, outbox.dropped[u]) for u in changes.dropped_notices if u in outbox.dropped]),
     }

@@ -17,12 +17,12 @@ _grant_of = msgspec.json.Decoder(Grant).decode
 _memory_of = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
 
 
-def parked_row(attempt_id: AttemptId, one: Parked) -> Row:
-    lent = one.lent
+def parked_row(attempt_id: AttemptId, parked: Parked) -> Row:
+    lent = parked.lent
     return (
-        attempt_id.job_id, attempt_id.attempt, one.to, one.at, "" if lent is None else lent.node,
+        attempt_id.job_id, attempt_id.attempt, parked.to, parked.at, "" if lent is None else lent.node,
         0 if lent is None else len(lent.gpus), None if lent is None else msgspec.json.encode(lent).decode(),
-        msgspec.json.encode(one.gpu_memory).decode(),
+        msgspec.json.encode(parked.gpu_memory).decode(),
     )  # fmt: skip
 
 

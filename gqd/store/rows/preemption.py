@@ -39,8 +39,8 @@ def claim_of(row: Row) -> Nomination:
 
 def upserts(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
     there = cluster.claims
-    return {"claims": tuple([claim_row(there[one]) for one in changes.claims if one in there])}
+    return {"claims": tuple([claim_row(there[claim]) for claim in changes.claims if claim in there])}
 
 
 def deletes(cluster: Cluster, changes: Changes) -> dict[str, tuple[Row, ...]]:
-    return {"claims": tuple([(one,) for one in changes.claims if one not in cluster.claims])}
+    return {"claims": tuple([(claim,) for claim in changes.claims if claim not in cluster.claims])}

@@ -142,13 +142,13 @@ def _array_columns(array: ArrayTasks | None) -> Row:
     if array is None:
         return (None, None, None, None, None)
     sets = (array.waiting, array.cancelled, array.succeeded, array.failed)
-    return (array.throttle, *[pack_tasks(one) for one in sets])
+    return (array.throttle, *[pack_tasks(set_) for set_ in sets])
 
 
 def _array_of(throttle: int | None, *sets: str | None) -> ArrayTasks | None:
     if sets[0] is None:
         return None
-    waiting, cancelled, succeeded, failed = [unpack_tasks(one or "") for one in sets]
+    waiting, cancelled, succeeded, failed = [unpack_tasks(set_ or "") for set_ in sets]
     return ArrayTasks(waiting, throttle, cancelled, succeeded, failed)
 
 
@@ -489,12 +489,16 @@ def materialise(cluster: Cluster, events: Iterable[Event]) -> Batch:
     cluster.changes = Changes()
     tables = {
         "jobs": _changed_jobs(cluster, changes),
-        "attempts": tuple([attempt_row(_attempt(cluster, changes, one)) for one in changes.attempts]),
+        "attempts": tuple([attempt_row(_attempt(cluster, changes, attempt)) for attempt in changes.attempts]),
         "allocations": _changed_allocations(cluster, changes),
         "steps": tuple([step_row(step) for step in changes.steps.values()]),
-        "members": tuple([member_row(cluster.members[one]) for one in changes.members if one in cluster.members]),
-        "lengths": tuple([length_row(one, cluster.lengths[one]) for one in changes.lengths if one in cluster.lengths]),
-        "requests": tuple([request_row(one, cluster.answers[one]) for one in changes.answers]),
+        "members": tuple(
+            [member_row(cluster.members[member]) for member in changes.members if member in cluster.members]
+        ),
+        "lengths": tuple(
+            [length_row(length, cluster.lengths[length]) for length in changes.lengths if length in cluster.lengths]
+        ),
+        "requests": tuple([request_row(answer, cluster.answers[answer]) for answer in changes.answers]),
         "meta": tuple(_changed_meta(cluster, changes)),
     }
     if _has_rare(changes):
@@ -529,10 +533,14 @@ def _rare_upserts(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
     return {
         "nodes": tuple([node_row(cluster.nodes[name]) for name in changes.nodes if name in cluster.nodes]),
         "keys": tuple([key_row(cluster.keys[public]) for public in changes.keys if public in cluster.keys]),
-        "accounts": tuple([account_row(cluster.accounts[one]) for one in changes.accounts if one in cluster.accounts]),
+        "accounts": tuple(
+            [account_row(cluster.accounts[account]) for account in changes.accounts if account in cluster.accounts]
+        ),
         "qos": tuple([qos_row(cluster.qos[one]) for one in changes.qos if one in cluster.qos]),
-        "limits": tuple([limit_row(cluster.limits[one]) for one in changes.limits if one in cluster.limits]),
-        "budgets": tuple([budget_row(one, cluster.budgets[one]) for one in changes.budgets if one in cluster.budgets]),
+        "limits": tuple([limit_row(cluster.limits[limit]) for limit in changes.limits if limit in cluster.limits]),
+        "budgets": tuple(
+            [budget_row(budget, cluster.budgets[budget]) for budget in changes.budgets if budget in cluster.budgets]
+        ),
     }
 
 
@@ -578,9 +586,9 @@ def _changed_allocations(cluster: Cluster, changes: Changes) -> Rows:
 def _deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
     deletes: dict[str, Rows] = {
         "jobs": tuple([(job_id,) for job_id in changes.forgotten_jobs]),
-        "attempts": tuple([(one.job_id, one.attempt) for one in changes.departed_attempts]),
-        "members": tuple([one for one in changes.members if one not in cluster.members]),
-        "lengths": tuple([tuple(one) for one in changes.lengths if one not in cluster.lengths]),
+        "attempts": tuple([(attempt.job_id, attempt.attempt) for attempt in changes.departed_attempts]),
+        "members": tuple([member for member in changes.members if member not in cluster.members]),
+        "lengths": tuple([tuple(length) for length in changes.lengths if length not in cluster.lengths]),
     }
     if changes.answers_forgotten_before is not None:
         deletes["requests"] = ((changes.answers_forgotten_before,),)
@@ -605,9 +613,13 @@ def _rare_deletes(cluster: Cluster, changes: Changes) -> dict[str, Rows]:
         "keys": tuple([(public,) for public in changes.keys if public not in cluster.keys]),
         "accounts": tuple([(name,) for name in changes.accounts if name not in cluster.accounts]),
         "qos": tuple([(name,) for name in changes.qos if name not in cluster.qos]),
-        "limits": tuple([_limit_columns(one) for one in changes.limits if one not in cluster.limits]),
+        "limits": tuple([_limit_columns(limit) for limit in changes.limits if limit not in cluster.limits]),
         "budgets": tuple(
-            [(*_limit_columns(one.limit), one.user) for one in changes.budgets if one not in cluster.budgets]
+            [
+                (*_limit_columns(budget.limit), budget.user)
+                for budget in changes.budgets
+                if budget not in cluster.budgets
+            ]
         ),
     }
 
