@@ -87,11 +87,7 @@ def _tables_of(path: Path) -> dict[str, Any]:
 def _name_of(word: str, words: Iterable[str]) -> str:
     """The name of a policy file: ``mine`` for ``site/mine.toml``, unless another policy has that name."""
     name = Path(word).stem if word.endswith(".toml") else word
-    others = [
-        Path(fromkey).stem if fromkey.endswith(".toml") else fromkey
-        for fromkey in dict.fromkeys(words)
-        if fromkey != word
-    ]
+    others = [Path(other).stem if other.endswith(".toml") else other for other in dict.fromkeys(words) if other != word]
     return word if name in others and name != word else name
 
 

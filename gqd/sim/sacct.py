@@ -50,7 +50,7 @@ def _job(row: dict[str, str], place: str, pool_of: Callable[[Callable[[str], str
     """The job of a row; None: a step, a job that never ran, or one without GPUs."""
     if "." in row["JobID"]:
         return None
-    gpus = next((int(found[1]) for tre in _TRES if (found := _GPUS.search(row.get(tre, "")))), 0)
+    gpus = next((int(found[1]) for name in _TRES if (found := _GPUS.search(row.get(name, "")))), 0)
     duration_s = _elapsed_s(row, place)
     if not gpus or not duration_s:
         return None

@@ -49,7 +49,7 @@ def test_a_rank_shows_only_its_labelled_lines_without_their_labels(capfdbinary: 
 def test_a_rank_of_output_without_labels_is_refused(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     printer = Printer(rank=0)
     printer.feed(b"plain\n")
-    with pytest.raises(Refusal, match="do not tell whose they are") as error:
+    with pytest.raises(Refusal, match="have no rank") as error:
         printer.finish()
     assert error.value.hint == "run the command with `gqrun --label`"
 

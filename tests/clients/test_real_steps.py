@@ -328,7 +328,7 @@ def test_gqlog_shows_what_a_job_printed_before_it_was_queued_again(private_clust
     wait_until(lambda: "PENDING" in cluster.ok("gqstat", "-h", "-o", "%T", "-j", job), what="it is queued again")
     assert cluster.ok("gqlog", job).startswith("began\n")
     (cluster.workdir / f"gq-{job}.out").unlink()
-    assert "queued again" in cluster.run("gqlog", job).stderr
+    assert "was requeued" in cluster.run("gqlog", job).stderr
 
 
 def test_gqlog_reads_by_the_node_what_this_host_does_not_see(cluster: PrivateCluster, tmp_path: Path) -> None:

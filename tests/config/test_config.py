@@ -342,7 +342,7 @@ def test_a_time_zone_that_this_host_does_not_have_is_named_with_file_and_key(zon
     config = parse_config(f'[controller]\ntime_zone = "{zone}"\n', PATH)
     with pytest.raises(UsageError) as caught:
         policy_of(config, owner_uid=7)
-    assert caught.value.message.startswith(f"{PATH}: `controller.time_zone` `{zone}` is no time zone")
+    assert caught.value.message.startswith(f"{PATH}: `controller.time_zone` `{zone}` is not a time zone")
 
 
 def test_the_machines_zone_is_the_default_and_follows_tz(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,7 +248,7 @@ def test_a_task_that_was_requeued_is_put_off_like_the_others() -> None:
     run(host)
     assert held(host) == {"alice": 3}
     told = host.explain_task(array_id, 2)
-    assert (told.reason, told.why.partition(",")[0]) == ("JobArrayTaskLimit", f"array {array_id} takes idle GPUs")
+    assert (told.reason, told.why.partition(",")[0]) == ("JobArrayTaskLimit", f"array {array_id} uses only idle GPUs")
 
 
 def test_inside_of_a_reservation_those_are_rivals_who_may_use_it() -> None:
@@ -416,7 +416,7 @@ def test_the_reason_names_the_share_and_the_rival() -> None:
 
     assert (told.reason, told.blockers) == ("JobArrayTaskLimit", (rival,))
     assert told.why.startswith(
-        f"array {array_id} takes idle GPUs, and job {rival} (bob: rigid) waits for some; alice holds 3 of the 4 in"
+        f"array {array_id} uses only idle GPUs, and job {rival} (bob: rigid) waits for GPUs; alice holds 3 of the 4 in"
         " partition `main` that its tasks could use, the fair share is 2"
     )
     assert f"gqctl update {array_id} --array-throttle=0" in told.hint

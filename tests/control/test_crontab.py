@@ -413,7 +413,7 @@ def test_an_array_of_an_entry_is_over_when_all_of_its_tasks_are() -> None:
     [
         (entry("61 * * * *", line=4), "line 4: `61` is not a minute"),
         (entry("* * * * * *", line=4), "line 4: `* * * * * *` has 6 fields"),
-        (entry("0 0 31 2 *", line=4), "line 4: `0 0 31 2 *` never comes"),
+        (entry("0 0 31 2 *", line=4), "line 4: `0 0 31 2 *` never occurs"),
         (entry(zone="Europe/Bermin", line=4), "line 4: `Europe/Bermin` is not a time zone"),
         (entry(gpus=99, line=4), "line 4: the job can never run"),
         (entry(partition="none", line=4), "line 4: partition `none` does not exist"),

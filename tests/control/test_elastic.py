@@ -641,7 +641,7 @@ def test_a_requeued_job_begins_with_its_least_again() -> None:
         ({"nodes_min": 2}, "one node"),
         ({"mem_per_gpu_mib": 1024}, "--mem-per-gpu"),
         ({"gpus_per_task": 1}, "--gpus-per-task"),
-        ({"most_gpus": 0}, "no range"),
+        ({"most_gpus": 0}, "not a range"),
     ],
 )
 def test_a_range_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:

@@ -863,7 +863,7 @@ MISTAKES: dict[str, tuple[Booking, str, str]] = {
     "bad name": (booking("a b"), "bad_name", "'a b' is not a name for a reservation"),
     "a name that means none": (booking("None"), "bad_name", "cannot be named `None`"),
     "bad user": (booking("b", users=("a,b",)), "bad_name", "'a,b'"),
-    "never": (series(cron="0 0 30 2 *"), "bad_cron", "never comes"),
+    "never": (series(cron="0 0 30 2 *"), "bad_cron", "never occurs"),
     "not before its end": (series(until_at=1500.0), "never", "never occurs before the end"),
     "too often": (series(cron="0 * * * *"), "too_often", "repeats after 1 h"),
     "too often once": (series(cron="0 20,23 * * *"), "too_often", "repeats after 3 h"),

@@ -103,7 +103,9 @@ def test_a_host_without_mount_namespaces_says_so_and_its_node_shares_tmp(hosts: 
     assert "Operation not permitted" in done.stderr
     text = a.path(CONFIG_PATH).read_text()
     assert not parse_config(text, CONFIG_PATH).node("here").private_tmp
-    assert "private_tmp = false              # jobs share /tmp and /dev/shm: no mount namespace" in text
+    assert (
+        "private_tmp = false              # jobs share /tmp and /dev/shm: a mount namespace with its own /tmp" in text
+    )
 
 
 def test_a_host_that_was_set_up_is_left_as_it_is_and_the_way_to_join_is_said_again(hosts: dict[str, Host]) -> None:
@@ -163,7 +165,7 @@ def test_settings_elsewhere_do_not_change_the_directory_that_they_lie_in(hosts: 
     ("there", "words", "message", "way_out"),
     [
         ('[[node]]\nname = "n"\ncontroller = "tcp://x:1"\n', [], "is a node of another controller", "remove"),
-        ('cluster = "mine"\n', [], "has no [controller] listen", "add listen"),
+        ('cluster = "mine"\n', [], "already exists without [controller] listen", "add listen"),
         ('[controller]\nlisten = "tcp://*:1"\n', [], "gqd.key, ", ""),
         ("[controler]\n", [], "`controler` is not a setting", "did you mean"),
     ],
@@ -175,7 +177,7 @@ def test_settings_of_something_else_are_not_touched(
     a.path("/etc/gq").mkdir()
     a.path(CONFIG_PATH).write_text(there)
     if not way_out:
-        message, way_out = f"{KEYS}/gqd.key is not", "gqd keygen"
+        message, way_out = f"{KEYS}/gqd.key does not", "gqd keygen"
 
     done = a.run("gqd", "init", *words)
 
@@ -188,9 +190,9 @@ def test_settings_of_something_else_are_not_touched(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--cluster=other"], "does not say --cluster other (but gq)"),
-        (["--listen=tcp://*:1"], "does not say --listen tcp://*:1 (but tcp://*:7133)"),
-        (["--address=x"], "does not say --address x (but a)"),
+        (["--cluster=other"], "already exists with cluster gq, not other"),
+        (["--listen=tcp://*:1"], "already exists with listen tcp://*:7133, not tcp://*:1"),
+        (["--address=x"], "already exists with address a, not x"),
     ],
 )
 def test_another_wish_than_the_one_that_was_fulfilled_is_refused(
@@ -337,7 +339,7 @@ def test_a_queue_that_was_left_in_roots_directory_keeps_gqd_from_starting(hosts:
     ("user", "message", "way_out"),
     [
         ("alice", "runs as alice", ""),
-        ("nobody-here", "this host has no user `nobody-here`", "`gqd init` makes it"),
+        ("nobody-here", "this host has no user `nobody-here`", "`gqd init` creates it"),
         ("toor", "`toor` has uid 0", 'user = "root"'),
     ],
 )
@@ -365,7 +367,7 @@ def test_a_host_that_cannot_make_a_user_says_so_and_changes_nothing(hosts: dict[
         a.ok("umount", "/usr/sbin/useradd")
 
     assert done.returncode == 1
-    assert "a system user `gq` for gqd cannot be created: useradd says" in done.stderr
+    assert "a system user `gq` for gqd cannot be created: useradd failed" in done.stderr
     assert "--user=root runs gqd as root" in done.stderr
     assert not a.path(CONFIG_PATH).exists()
 

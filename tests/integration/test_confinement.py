@@ -95,7 +95,7 @@ def test_a_job_that_takes_more_memory_than_it_was_given_is_ended_and_its_neighbo
     greedy = submit(cluster, "--mem=96M", script=EATER)
     ended = await_state(cluster, greedy, "OUT_OF_MEMORY")
     assert ended["failure_class"] == "memory"
-    assert "more memory than it was given" in why(cluster, greedy)["why"]
+    assert "it exceeded its memory limit" in why(cluster, greedy)["why"]
     hidden = submit(cluster, "--mem=96M", wrap=f"cat > hide.py <<'EOF'\n{EATER}EOF\npython3 hide.py; exit 0")
     await_state(cluster, hidden, "OUT_OF_MEMORY")
     step = submit(cluster, "--mem=96M", wrap=f"cat > eat.py <<'EOF'\n{EATER}EOF\ngqrun python3 eat.py")

@@ -91,7 +91,7 @@ def test_what_is_not_allowed_is_refused_at_submission_with_the_setting(private_c
     refused = (
         ("webhook:http://169.254.169.254/latest", "this cluster sends no webhooks"),
         ("mail", "this cluster sends no mail"),
-        ("pigeon:home", "names none of"),
+        ("pigeon:home", "is not one of"),
     )
     for target, words in refused:
         done = cluster.run("gqsub", f"--notify={target}", "--wrap", "true")
@@ -186,8 +186,8 @@ def test_an_array_sends_one_sum(private_cluster: MakeCluster) -> None:
 
     texts = sorted(one.said["text"] for one in listener.heard)
     assert [set(one.said) for one in listener.heard] == [{"text"}] * 2
-    assert "has begun" in texts[0]
-    assert "4 tasks, 3 completed, 1 failed; failed first: 1_2 " in texts[1]
+    assert "4 tasks, 3 completed, 1 failed; failed first: 1_2 " in texts[0]
+    assert "has started" in texts[1]
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -64,7 +64,8 @@ def test_a_job_stands_still_while_another_has_its_gpus_and_goes_on_where_it_was(
     assert (told["state"], told["reason"], told["parked_for"]) == ("SUSPENDED", "Parked", other)
     assert listed(cluster, other)["runs_on_parked"] == [job]
     why = cluster.ok("gqwhy", job).replace("\n", " ")
-    assert f"parked for job {other}" in why and "has 2 GPUs of it" in why
+    assert f"it was preempted by job {other} of " in why
+    assert "which uses 2 GPUs of it" in why
     assert f"job {job} is suspended for it" in cluster.ok("gqwhy", other).replace("\n", " ")
     for daemon in ("gqd", "gqnode-n1"):
         cluster.kill(daemon)

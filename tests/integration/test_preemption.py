@@ -160,7 +160,7 @@ def test_if_the_other_goes_away_meanwhile_the_job_stays_and_is_told(cluster: Pri
 
     cluster.ok("gqdel", other)
 
-    wait_until(lambda: "need not give way any more" in "\n".join(lines(cluster, job)), LONG_S, "it is told")
+    wait_until(lambda: "is no longer preempted" in "\n".join(lines(cluster, job)), LONG_S, "it is told")
     assert facts(cluster, job)["state"] == "RUNNING"
     cluster.ok("gqdel", job)
 
@@ -172,7 +172,7 @@ def test_a_job_says_in_python_that_its_work_is_saved(cluster: PrivateCluster) ->
     assert json.loads(cluster.ok("gqlog", job)) == [True] * 50
     assert 1 <= len(instants(cluster, "JobCheckpointed", job)) < 50, "once a second, no more"
     refused = cluster.run("gq", "checkpoint-done", GQ_JOB_ID=job)
-    assert refused.returncode == 1 and "does not run" in refused.stderr
+    assert refused.returncode == 1 and "is not running" in refused.stderr
     outside = cluster.run(sys.executable, "-c", "import gq; print(gq.checkpoint_done())")
     assert outside.stdout == "False\n"
 

@@ -159,7 +159,7 @@ def test_what_is_refused_is_offered_otherwise_and_each_offer_can_be_had(cluster:
 
 
 REFUSED = [
-    (["--start=2020-01-01", "--duration=1h"], "is past: it is"),
+    (["--start=2020-01-01", "--duration=1h"], "is in the past: it is"),
     (["--start=now", "--duration=1h", "--gpus=99"], "it asks for 99 GPUs"),
     (["--start=now", "--duration=1h", "--users=no-such-user"], "user `no-such-user` is not known"),
     (["--start=now", "--duration=1h", "--accounts=no-such"], "account `no-such` does not exist"),

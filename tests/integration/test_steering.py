@@ -61,7 +61,7 @@ def test_an_extension_that_would_put_off_a_promised_start_is_refused_with_its_na
     job = submit(cluster, "-c8", "-t", "30", wrap="sleep 300")
     await_state(cluster, job, "RUNNING")
     waits = submit(cluster, "-c8", "-t", "30", wrap="true")
-    wait_until(lambda: "promise" in cluster.ok("gqwhy", waits), LONG_S, "it is promised a start")
+    wait_until(lambda: "is protected" in cluster.ok("gqwhy", waits), LONG_S, "it is promised a start")
 
     refused = cluster.run("gqctl", "extend", job, "+1h")
 
@@ -84,7 +84,7 @@ def test_a_favour_is_asked_seen_and_granted(private_cluster: MakeCluster) -> Non
 
     line = f"gq: {_own_name(cluster)} asks: could you let go by noon? (`gqctl answer {job}` `release` or `decline`)"
     wait_until(lambda: line in out.read_text(), LONG_S, "it stands in the job's output")
-    assert f"somebody asks a favour of job {job}" in cluster.run("gqstat").stderr
+    assert f"job {job} has a request from another user" in cluster.run("gqstat").stderr
     [told] = json.loads(cluster.ok("gqctl", "asks", "--json"))
     assert (told["label"], told["text"], told["answer"]) == (job, "could you let go by noon?", None)
     assert cluster.run("gqctl", "answer", job, "perhaps").returncode == 2

@@ -84,7 +84,7 @@ def test_the_numbers_of_a_gang_cannot_be_changed_but_its_licences_can(cluster: P
     job = submit(cluster, "--role=a:1", "--role=b:1,gpus=1", "--hold", wrap="true")
 
     refused = cluster.run("gqctl", "update", job, "--ntasks=2")
-    assert "what the roles of a gang ask for cannot be changed" in refused.stderr
+    assert "the resources of a job with roles cannot be changed" in refused.stderr
     cluster.ok("gqctl", "update", job, "--licenses=solver:1")
     [shown] = json.loads(cluster.ok("gqctl", "show", job, "--json"))
 

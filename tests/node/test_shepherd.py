@@ -330,7 +330,10 @@ def test_a_shepherd_that_is_killed_while_its_job_hangs_in_the_start_is_missed_at
 
 
 def test_a_job_that_stops_its_shepherd_can_be_ended(host: ShepherdHost) -> None:
-    attempt_id = host.start(script="#!/bin/sh\nkill -STOP $PPID\nexec sleep 1000\n")
+    script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nkill -STOP $PPID\nexec sleep 1000\n"
+    attempt_id = host.start(script=script, chdir=str(host.root))
+    host.await_event(ProcessStarted)
+    (host.root / "go").touch()
     host.until(lambda: [_is_stopped(pid) for pid in shepherds(host.root)] == [True], "a stopped shepherd")
     host.do(host.pool.signal, attempt_id, signal.SIGTERM, "batch")
     assert host.await_event(ProcessEnded).exit == ExitStatus(signal=signal.SIGTERM)

@@ -372,7 +372,7 @@ def test_a_token_for_one_node_is_used_by_another(stage: Stage) -> None:
 def test_a_token_is_used_to_take_the_name_of_an_existing_node(stage: Stage) -> None:
     line = stage.strangers_line(stage.node_door, new_token(stage))
 
-    assert "n1 is a member" in why_not(join(line, "n1", fresh_keys(stage).public))
+    assert "n1 is already a member" in why_not(join(line, "n1", fresh_keys(stage).public))
 
 
 @attack("A token is used to send messages as a node", REFUSED, "TokenMisused: refused")

@@ -44,8 +44,10 @@ class EventQueries:
     def _too_many(self, user: str) -> str | None:
         """Why a further query of the user is refused; None: it is not."""
         if sum(one == user for one in self._worker.waiting.values()) >= MAX_WAITING_PER_USER:
-            return f"{MAX_WAITING_PER_USER} clients of {user} wait for events already"
-        return f"{MAX_WAITING} clients wait for events already" if len(self._worker.waiting) >= MAX_WAITING else None
+            return f"{MAX_WAITING_PER_USER} clients of {user} are already waiting for events"
+        if len(self._worker.waiting) >= MAX_WAITING:
+            return f"{MAX_WAITING} clients are already waiting for events"
+        return None
 
     def telling(self, release: Release) -> Release:
         """The release function, extended to wake the waiting queries."""
