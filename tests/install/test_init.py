@@ -301,7 +301,7 @@ def test_an_installation_of_root_is_given_to_a_user_with_its_jobs_and_keys(hosts
     key = a.path(f"{KEYS}/gqd.key").read_text()
 
     refused = a.run("gqd", "init", "--user=gq")
-    assert refused.returncode == 1 and "gqd runs (process" in refused.stderr and "hint: `gqd stop`" in refused.stderr
+    assert refused.returncode == 1 and "gqd runs (process" in refused.stderr and "`gqd stop`" in refused.stderr
     assert 'user = "gq"' not in a.path(CONFIG_PATH).read_text()
     old.kill(signal.SIGTERM)
     a.ok("gqd", "init", "--user=gq")

@@ -117,7 +117,7 @@ def test_a_door_with_too_many_links_takes_no_more_and_keeps_those_it_has(
             _, link = await shared.member("n1")
             before = descriptors()
             with crowd(shared.nodes, 400) as strangers:
-                await until(lambda: "takes no more" in caplog.text)
+                await until(lambda: "accepts no more" in caplog.text)
                 assert descriptors() < before + 250, "libzmq has not accepted them all"
                 assert await beats(link)
                 assert await remotely(shared.laptop(keys), wire.Ping()) == wire.Done(), "the other door is open"
